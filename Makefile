@@ -1,0 +1,37 @@
+# Each command installs what it needs into .venv, the first time, from the pinned versions of constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := $(BIN)/python
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test test-fast check format bench clean
+
+demo: .venv/installed
+	$(RUN) -m inlier.demo
+
+test: .venv/installed
+	$(RUN) -m pytest -n 2 --dist worksteal
+
+test-fast: .venv/installed
+	$(RUN) -m pytest -n 2 --dist worksteal -m "not slow"
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/installed
+	$(RUN) -m benchmarks
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install torch
+	$(PIP) install --editable ".[check]"
+	touch $@

@@ -1,0 +1,276 @@
+"""The scale c of a kernel: the one at which the mean weight equals the inlier fraction.
+
+The paper's parameter update rule asks for the c that solves
+
+    mean over i of sigma'_c(f_i) = zeta,
+
+since weights are beliefs and beliefs must add up to the number of inliers. As ``sigma'_c(r) = sigma'(r / c)``
+never falls when c grows, the mean weight rises from 0 to 1 and there is one answer, with
+``c(k f) = k c(f)``. Where the mean weight jumps over zeta (truncated kernel, tied losses), the answer is the
+smallest c whose mean weight is at least zeta; for the truncated kernel that is the zeta-quantile.
+
+There are two ways to it. From the losses it is exact. From a :class:`LossHistogram` it costs one pass over
+the losses, whatever their number, and histograms of parts add up to the histogram of the whole; as every
+loss moves by at most 0.4 % when it is replaced by the middle of its bin, and c grows with every loss,
+c is off by at most 0.4 % too, for any kernel and any losses.
+
+Reference: the paper's Rule 1 (equation 14) and remarks 3 and 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from inlier.kernels import Kernel, Truncated, get
+
+__all__ = ["LossHistogram", "solve_scale"]
+
+MANTISSA_BITS = 7
+"""Bits of the float32 mantissa that number a bin: 2^7 bins an octave, each less than 0.8 % wide."""
+
+
+@dataclass(frozen=True)
+class LossHistogram:
+    """Counts of losses in logarithmic bins that are the leading bits of their float32.
+
+    The exponent and the first bits of the mantissa of a positive float32, read as an integer, number its bin:
+    no logarithm is taken. Losses are counted in one pass; histograms add up exactly, so those of many batches
+    or processes can be merged in any order. The last bin counts the losses that are infinite or NaN.
+
+    Args:
+        counts: Number of losses in each bin, of length ``255 * 2**bits + 1``; any dtype.
+
+    Example:
+        >>> import torch, inlier
+        >>> losses = torch.rand(1000)
+        >>> whole = inlier.LossHistogram.of(losses)
+        >>> parts = inlier.LossHistogram.of(losses[:300]) + inlier.LossHistogram.of(losses[300:])
+        >>> bool((whole.counts == parts.counts).all()), whole.total
+        (True, 1000.0)
+    """
+
+    counts: Tensor
+
+    @classmethod
+    def of(cls, losses: Tensor, bits: int = MANTISSA_BITS) -> LossHistogram:
+        """Count losses, of any shape; negative ones raise.
+
+        Args:
+            losses: Losses of at least 0. They are counted as float32: below 1e-40 they count as 0, above 3e38
+                as infinite.
+            bits: Bits of the mantissa in a bin number, 1 to 7: fewer bits make a smaller histogram, whose
+                scales are off by at most ``2**-(bits + 1)``.
+        """
+        sortable = losses.detach().reshape(-1).to(torch.float32).contiguous()
+        index = sortable.view(torch.int32) >> (23 - bits)
+        finite_bins = 255 << bits
+        # The sign is the first bit of a float: read as an integer, a negative loss is a negative number.
+        # (-0.0 is the one negative number with all other bits 0.)
+        if index.numel() and int(index.min()) < 0:
+            if bool((losses < 0).any()):
+                raise ValueError(_negative(losses))
+            index = (sortable + 0.0).view(torch.int32) >> (23 - bits)
+        counts = torch.bincount(index.clamp_(max=finite_bins), minlength=finite_bins + 1)
+        return cls(counts)
+
+    def __add__(self, other: LossHistogram) -> LossHistogram:
+        """Return the histogram of both sets of losses together."""
+        return LossHistogram(self.counts + other.counts)
+
+    @property
+    def bits(self) -> int:
+        """The number of mantissa bits in a bin number."""
+        return ((len(self.counts) - 1) // 255).bit_length() - 1
+
+    @property
+    def total(self) -> float:
+        """The number of losses, those that are infinite or NaN included."""
+        return float(self.counts.sum())
+
+    @property
+    def values(self) -> Tensor:
+        """The middle of each bin, float64 on the CPU: 0 for the first, infinity for the last."""
+        return _bin_middles(self.bits)
+
+    @property
+    def edges(self) -> Tensor:
+        """The lower edge of each bin, float64 on the CPU; that of the last is 2^128, above every float32."""
+        return _bin_edges(self.bits)
+
+
+@cache
+def _bin_edges(bits: int) -> Tensor:
+    numbers = torch.arange(255 << bits, dtype=torch.int32) << (23 - bits)
+    return torch.cat([numbers.view(torch.float32).double(), torch.tensor([2.0**128], dtype=torch.float64)])
+
+
+@cache
+def _bin_middles(bits: int) -> Tensor:
+    edges = _bin_edges(bits)
+    middles = (edges[:-1] + edges[1:]) / 2
+    middles[0] = 0.0
+    return torch.cat([middles, torch.tensor([math.inf], dtype=torch.float64)])
+
+
+def solve_scale(
+    losses: Tensor | LossHistogram,
+    kernel: str | Kernel | Callable[[Tensor], Tensor] = "geman-mcclure",
+    inlier_fraction: float = 0.5,
+) -> Tensor:
+    """Solve mean sigma'_c(f) = zeta for the scale c.
+
+    Special cases, each by the same rule (the smallest c whose mean weight reaches zeta; at every c a zero
+    loss has weight 1 and an infinite one the kernel's floor):
+
+    - zeta = 1 gives ``inf``: every finite loss has weight 1.
+    - If at least a fraction zeta of the losses are 0 (all of them, say), c is 0: only zero losses count.
+    - Infinite and NaN losses count as outliers. If they leave too few others, c is ``inf``.
+    - One sample: c is that loss divided by the loss whose weight is zeta.
+    - Ties at the quantile of the truncated kernel are all kept.
+
+    Args:
+        losses: Losses of at least 0, of any shape; or a :class:`LossHistogram` of them.
+        kernel: A kernel, its name, or a function sigma.
+        inlier_fraction: zeta, at most 1 and above the kernel's ``weight_floor`` (0 but for symmetric
+            cross-entropy).
+
+    Returns:
+        c, a scalar tensor: on the device and with the dtype of the losses (float32 for half precision), or
+        float64 on the CPU from a histogram.
+
+    Raises:
+        ValueError: For empty or negative losses, and for zeta outside (floor, 1].
+
+    Example:
+        >>> import torch, inlier
+        >>> losses = torch.tensor([0.1, 0.2, 0.3, 9.0])
+        >>> inlier.solve_scale(losses, "truncated", 0.75)
+        tensor(0.3000)
+        >>> c = inlier.solve_scale(losses, "geman-mcclure", 0.75)
+        >>> inlier.kernels.get("geman-mcclure").weight(losses, c).mean()
+        tensor(0.7500)
+
+    Reference: the paper's Rule 1 (equation 14); its bracket c in [0, 1] is replaced by one from the losses.
+    """
+    kernel = get(kernel)
+    _require_fraction(inlier_fraction, kernel)
+    if isinstance(losses, LossHistogram):
+        counts = losses.counts.cpu()
+        occupied = counts.nonzero().squeeze(1)
+        return _solve(losses.values[occupied], counts[occupied].double(), kernel, inlier_fraction)
+    wide = losses.detach().reshape(-1).to(torch.float32 if losses.device.type == "mps" else torch.float64)
+    if bool((wide < 0).any()):
+        raise ValueError(_negative(losses))
+    wide = torch.where(wide.isnan(), math.inf, wide)
+    dtype = losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32
+    return _solve(wide, None, kernel, inlier_fraction).to(dtype)
+
+
+def _solve(values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: float) -> Tensor:
+    """The smallest c whose mean weight reaches zeta; with counts, values are sorted and occur that often."""
+    total = float(len(values) if counts is None else counts.sum())
+    if total == 0:
+        raise ValueError("losses is empty: a scale needs at least one loss")
+
+    def mass(chosen: Tensor) -> float:
+        return float(chosen.sum() if counts is None else counts[chosen].sum())
+
+    zeros, infinite = mass(values == 0), mass(values.isinf())
+    positive = total - zeros - infinite
+    # Zero and infinite losses have the same weight at every scale: take them out of the equation.
+    floor = kernel.weight_floor
+    target = (zeta * total - zeros - floor * infinite) / positive if positive else 0.0
+    if zeta * total <= zeros + floor * (total - zeros):
+        return values.new_tensor(0.0)
+    if zeta == 1 or target >= 1 or positive == 0:
+        return values.new_tensor(math.inf)
+    inside = (values > 0) & values.isfinite()
+    values, counts = values[inside], None if counts is None else counts[inside]
+    if isinstance(kernel, Truncated):
+        return _quantile(values, counts, target)
+    return values.new_tensor(_root(values, counts, kernel, target))
+
+
+def _quantile(values: Tensor, counts: Tensor | None, target: float) -> Tensor:
+    """The smallest value with at least a fraction target of the mass at or below it."""
+    total = float(len(values) if counts is None else counts.sum())
+    # Rounding in target * total must not ask for one loss more than was meant (0.07 * 100 is above 7).
+    mass = max(target * total * (1 - 1e-12), 0.0)
+    if counts is None:
+        return values.kthvalue(max(math.ceil(mass), 1)).values
+    return values[int(torch.searchsorted(counts.cumsum(0), mass).clamp(max=len(values) - 1))]
+
+
+def _root(values: Tensor, counts: Tensor | None, kernel: Kernel, target: float) -> float:
+    """Solve mean weight = target over positive finite values, by a safeguarded root find in log c."""
+
+    def excess(log_c: float) -> float:
+        slope = kernel.slope(values / math.exp(log_c))
+        mean = slope.mean() if counts is None else slope @ counts / counts.sum()
+        return float(mean) - target
+
+    # If all losses were equal, c would be loss / r with sigma'(r) = target: that brackets every other case.
+    r = math.log(float(kernel.inverse_slope(torch.tensor([target], dtype=torch.float64))[0]))
+    low, high = math.log(float(values.min())) - r, math.log(float(values.max())) - r
+    if counts is None and len(values) > 10_000:
+        # Passes over many losses are dear: start from the answer of their histogram, 0.4 % away at most.
+        shift = math.log(float(values.max()))
+        guess = solve_scale(LossHistogram.of(values / math.exp(shift)), kernel, target)
+        if 0 < float(guess) < math.inf:
+            near = math.log(float(guess)) + shift
+            low, high = max(low, near - 0.004), min(high, near + 0.004)
+    step = 0.004
+    while (at_low := excess(low)) > 0:
+        low, step = low - step, 2 * step
+    while (at_high := excess(high)) < 0:
+        high, step = high + step, 2 * step
+    # The middles of bins are not known any better than this; losses are.
+    tolerance = 1e-9 if counts is not None else 1e-14
+    return math.exp(_bracketed_root(excess, low, at_low, high, at_high, tolerance))
+
+
+def _bracketed_root(
+    function: Callable[[float], float],
+    low: float,
+    at_low: float,
+    high: float,
+    at_high: float,
+    tolerance: float,
+) -> float:
+    """Find where an increasing function crosses 0: false position (Illinois), halving where that is slow."""
+    for attempt in range(200):
+        if high - low <= tolerance * max(1.0, abs(low), abs(high)) or at_high == 0:
+            return high
+        secant = high - at_high * (high - low) / (at_high - at_low) if at_high > at_low else low
+        # A secant from two very unequal ends creeps: every third try halves the bracket instead.
+        middle = secant if low < secant < high and attempt % 3 != 2 else (low + high) / 2
+        value = function(middle)
+        if value < 0:
+            # Halving the end that stays pulls the next secant over to its side (the Illinois rule).
+            low, at_low, at_high = middle, value, at_high / 2
+        else:
+            high, at_high, at_low = middle, value, at_low / 2
+    return high
+
+
+def _require_fraction(zeta: float, kernel: Kernel) -> None:
+    if not 0 < zeta <= 1:
+        raise ValueError(f"inlier_fraction = {zeta}: pass a number above 0 and at most 1")
+    if zeta <= kernel.weight_floor:
+        raise ValueError(
+            f"inlier_fraction = {zeta} has no scale: the weight of {kernel} never falls below "
+            f"{kernel.weight_floor:.6g}; pass a larger inlier_fraction, or a kernel without a floor"
+        )
+
+
+def _negative(losses: Tensor) -> str:
+    return (
+        f"losses must be at least 0, but the smallest is {float(losses.min()):.6g}: subtract a lower bound "
+        "of the loss first (a negative log-density may have none: use another loss)"
+    )
