@@ -29,7 +29,7 @@ from torch import Tensor
 
 from inlier.kernels import Kernel, Truncated, get
 
-__all__ = ["LossHistogram", "solve_scale"]
+__all__ = ["LossHistogram", "solve_scale", "solve_scales"]
 
 MANTISSA_BITS = 7
 """Bits of the float32 mantissa that number a bin: 2^7 bins an octave, each less than 0.8 % wide."""
@@ -160,103 +160,159 @@ def solve_scale(
     """
     kernel = get(kernel)
     _require_fraction(inlier_fraction, kernel)
+    zeta = torch.tensor([inlier_fraction], dtype=torch.float64)
     if isinstance(losses, LossHistogram):
-        counts = losses.counts.cpu()
-        occupied = counts.nonzero().squeeze(1)
-        return _solve(losses.values[occupied], counts[occupied].double(), kernel, inlier_fraction)
+        if losses.total == 0:
+            raise ValueError(_EMPTY)
+        return solve_scales(losses.counts[None], kernel, zeta)[0]
+    if losses.numel() == 0:
+        raise ValueError(_EMPTY)
     wide = losses.detach().reshape(-1).to(torch.float32 if losses.device.type == "mps" else torch.float64)
     if bool((wide < 0).any()):
         raise ValueError(_negative(losses))
     wide = torch.where(wide.isnan(), math.inf, wide)
-    dtype = losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32
-    return _solve(wide, None, kernel, inlier_fraction).to(dtype)
+    c = _solve(wide, None, kernel, zeta.to(wide), _histogram_guess(wide, kernel, zeta))[0]
+    return c.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
 
-def _solve(values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: float) -> Tensor:
-    """The smallest c whose mean weight reaches zeta; with counts, values are sorted and occur that often."""
-    total = float(len(values) if counts is None else counts.sum())
-    if total == 0:
-        raise ValueError("losses is empty: a scale needs at least one loss")
+def solve_scales(
+    counts: Tensor, kernel: Kernel, inlier_fraction: Tensor, guess: Tensor | None = None
+) -> Tensor:
+    """Solve for the scales of many sets of losses at once, each given by its histogram.
 
-    def mass(chosen: Tensor) -> float:
-        return float(chosen.sum() if counts is None else counts[chosen].sum())
+    Args:
+        counts: One row for each set, each the ``counts`` of a :class:`LossHistogram`.
+        kernel: The kernel.
+        inlier_fraction: zeta of each row.
+        guess: The scale of each row when it was last solved: a good one saves most of the work.
+
+    Returns:
+        c of each row, float64 on the CPU; infinite where a row is empty, and in the special cases of
+        :func:`solve_scale`.
+
+    Example:
+        >>> import torch, inlier
+        >>> rows = [inlier.LossHistogram.of(k * torch.rand(1000)).counts for k in (1, 10)]
+        >>> c = inlier.scale.solve_scales(
+        ...     torch.stack(rows), inlier.kernels.get("tukey"), torch.tensor([0.5, 0.5])
+        ... )
+        >>> bool(8 < c[1] / c[0] < 12)
+        True
+    """
+    counts = counts.cpu().double()
+    values = LossHistogram(counts[0]).values
+    occupied = counts.sum(0).nonzero().squeeze(1)
+    return _solve(values[occupied], counts[:, occupied], kernel, inlier_fraction.cpu().double(), guess)
+
+
+def _solve(
+    values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: Tensor | None
+) -> Tensor:
+    """The smallest c of each row whose mean weight reaches zeta.
+
+    Without counts there is one row, of the values as they are; with counts the values are sorted, and each
+    row says how often it holds each of them.
+    """
+
+    def mass(chosen: Tensor) -> Tensor:
+        return chosen.sum()[None].to(zeta) if counts is None else counts @ chosen.to(counts)
 
     zeros, infinite = mass(values == 0), mass(values.isinf())
+    total = mass(torch.ones_like(values, dtype=torch.bool))
     positive = total - zeros - infinite
-    # Zero and infinite losses have the same weight at every scale: take them out of the equation.
     floor = kernel.weight_floor
-    target = (zeta * total - zeros - floor * infinite) / positive if positive else 0.0
-    if zeta * total <= zeros + floor * (total - zeros):
-        return values.new_tensor(0.0)
-    if zeta == 1 or target >= 1 or positive == 0:
-        return values.new_tensor(math.inf)
+    # Zero and infinite losses have the same weight at every scale: take them out of the equation.
+    target = (zeta * total - zeros - floor * infinite) / positive
+    answer = torch.full_like(zeta, math.inf)
+    answer[(zeta * total <= zeros + floor * (total - zeros)) & (total > 0)] = 0.0
+    open_rows = ((target < 1) & (target > floor) & (zeta < 1) & (positive > 0)).nonzero().squeeze(1)
+    if len(open_rows) == 0:
+        return answer
     inside = (values > 0) & values.isfinite()
-    values, counts = values[inside], None if counts is None else counts[inside]
+    values, target = values[inside], target[open_rows]
+    counts = None if counts is None else counts[:, inside][open_rows]
     if isinstance(kernel, Truncated):
-        return _quantile(values, counts, target)
-    return values.new_tensor(_root(values, counts, kernel, target))
+        answer[open_rows] = _quantile(values, counts, target)
+    else:
+        near = None if guess is None else guess.to(zeta)[open_rows]
+        answer[open_rows] = _root(values, counts, kernel, target, near)
+    return answer
 
 
-def _quantile(values: Tensor, counts: Tensor | None, target: float) -> Tensor:
-    """The smallest value with at least a fraction target of the mass at or below it."""
-    total = float(len(values) if counts is None else counts.sum())
+def _quantile(values: Tensor, counts: Tensor | None, target: Tensor) -> Tensor:
+    """The smallest value of each row with at least a fraction target of the row's mass at or below it."""
     # Rounding in target * total must not ask for one loss more than was meant (0.07 * 100 is above 7).
-    mass = max(target * total * (1 - 1e-12), 0.0)
     if counts is None:
-        return values.kthvalue(max(math.ceil(mass), 1)).values
-    return values[int(torch.searchsorted(counts.cumsum(0), mass).clamp(max=len(values) - 1))]
+        return values.kthvalue(max(math.ceil(float(target) * len(values) * (1 - 1e-12)), 1)).values[None]
+    mass = counts.cumsum(1)
+    place = torch.searchsorted(mass, target[:, None] * mass[:, -1:] * (1 - 1e-12)).squeeze(1)
+    return values[place.clamp(max=len(values) - 1)]
 
 
-def _root(values: Tensor, counts: Tensor | None, kernel: Kernel, target: float) -> float:
-    """Solve mean weight = target over positive finite values, by a safeguarded root find in log c."""
+def _root(
+    values: Tensor, counts: Tensor | None, kernel: Kernel, target: Tensor, guess: Tensor | None
+) -> Tensor:
+    """Solve mean weight = target for each row over positive finite values, in log c, safely bracketed."""
 
-    def excess(log_c: float) -> float:
-        slope = kernel.slope(values / math.exp(log_c))
-        mean = slope.mean() if counts is None else slope @ counts / counts.sum()
-        return float(mean) - target
+    def excess(log_c: Tensor) -> Tensor:
+        slope = kernel.slope(values / log_c.exp()[:, None])
+        mean = slope.mean(1) if counts is None else (slope * counts).sum(1) / counts.sum(1)
+        return mean - target
 
     # If all losses were equal, c would be loss / r with sigma'(r) = target: that brackets every other case.
-    r = math.log(float(kernel.inverse_slope(torch.tensor([target], dtype=torch.float64))[0]))
-    low, high = math.log(float(values.min())) - r, math.log(float(values.max())) - r
-    if counts is None and len(values) > 10_000:
-        # Passes over many losses are dear: start from the answer of their histogram, 0.4 % away at most.
-        shift = math.log(float(values.max()))
-        guess = solve_scale(LossHistogram.of(values / math.exp(shift)), kernel, target)
-        if 0 < float(guess) < math.inf:
-            near = math.log(float(guess)) + shift
-            low, high = max(low, near - 0.004), min(high, near + 0.004)
-    step = 0.004
-    while (at_low := excess(low)) > 0:
-        low, step = low - step, 2 * step
-    while (at_high := excess(high)) < 0:
-        high, step = high + step, 2 * step
-    # The middles of bins are not known any better than this; losses are.
+    r = kernel.inverse_slope(target.cpu()).to(target).log()
+    low, high = values.min().log() - r, values.max().log() - r
+    at_low, at_high = target * -1, 1 - target
+    # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
+    low, high = low - 1e-12, high + 1e-12
+    if guess is not None:
+        # Looking on both sides of a guess costs two passes and saves many.
+        for end in (guess.log() - 0.004, guess.log() + 0.004):
+            point = torch.where(
+                end.isfinite(), torch.minimum(torch.maximum(end, low), high), (low + high) / 2
+            )
+            low, at_low, high, at_high = _narrow(low, at_low, high, at_high, point, excess(point))
+    # The middles of bins are not known better than this; losses are.
     tolerance = 1e-9 if counts is not None else 1e-14
-    return math.exp(_bracketed_root(excess, low, at_low, high, at_high, tolerance))
-
-
-def _bracketed_root(
-    function: Callable[[float], float],
-    low: float,
-    at_low: float,
-    high: float,
-    at_high: float,
-    tolerance: float,
-) -> float:
-    """Find where an increasing function crosses 0: false position (Illinois), halving where that is slow."""
     for attempt in range(200):
-        if high - low <= tolerance * max(1.0, abs(low), abs(high)) or at_high == 0:
-            return high
-        secant = high - at_high * (high - low) / (at_high - at_low) if at_high > at_low else low
-        # A secant from two very unequal ends creeps: every third try halves the bracket instead.
-        middle = secant if low < secant < high and attempt % 3 != 2 else (low + high) / 2
-        value = function(middle)
-        if value < 0:
-            # Halving the end that stays pulls the next secant over to its side (the Illinois rule).
-            low, at_low, at_high = middle, value, at_high / 2
-        else:
-            high, at_high, at_low = middle, value, at_low / 2
-    return high
+        if bool((high - low <= tolerance * low.abs().clamp(min=1)).all()):
+            break
+        secant = high - at_high * (high - low) / (at_high - at_low)
+        middle = (low + high) / 2
+        # A secant between two very unequal ends creeps: every third try halves the bracket instead.
+        usable = (secant > low) & (secant < high) & (attempt % 3 != 2)
+        point = torch.where(usable, secant, middle)
+        below = excess(point)
+        # The Illinois rule: halving the value of the end that stays pulls the next secant to its side.
+        low, at_low, high, at_high = _narrow(low, at_low / 2, high, at_high / 2, point, below)
+    return high.exp()
+
+
+def _narrow(
+    low: Tensor, at_low: Tensor, high: Tensor, at_high: Tensor, point: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Replace the end of the bracket on whose side the point lies."""
+    under = value < 0
+    return (
+        torch.where(under, point, low),
+        torch.where(under, value, at_low),
+        torch.where(under, high, point),
+        torch.where(under, at_high, value),
+    )
+
+
+def _histogram_guess(values: Tensor, kernel: Kernel, zeta: Tensor) -> Tensor | None:
+    """The scale from a histogram, 0.4 % away at most: passes over many losses are dear."""
+    if len(values) <= 10_000 or isinstance(kernel, Truncated):
+        return None
+    # The histogram counts float32s: put the largest finite loss at 1, so that none of note is lost.
+    unit = torch.where(values.isfinite(), values, 0.0).max()
+    if float(unit) == 0:
+        return None
+    return solve_scales(LossHistogram.of(values / unit).counts[None], kernel, zeta) * unit.cpu()
+
+
+_EMPTY = "losses is empty: a scale needs at least one loss"
 
 
 def _require_fraction(zeta: float, kernel: Kernel) -> None:

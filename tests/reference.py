@@ -1,4 +1,4 @@
-"""The kernels once more, in mpmath, as the corrected table of the paper states them: an independent reference."""
+"""The kernels once more, in mpmath, as the paper's corrected table has them: an independent reference."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ REFERENCES = {
 
 # Shapes at which each family is tested besides its defaults, the corners of its parameters among them.
 SHAPES = {
-    "barron": [{"alpha": a} for a in (1, 1.99, 2 - 1e-9, 1e-9, -1e-9, 1e-300, -2, -37.5, -1e6, -float("inf"))],
+    "barron": [
+        {"alpha": a} for a in (1, 1.99, 2 - 1e-9, 1e-9, -1e-9, 1e-300, -2, -37.5, -1e6, -float("inf"))
+    ],
     "generalized-cross-entropy": [{"q": 1e-3}, {"q": 1}],
     "symmetric-cross-entropy": [{"A": 0.1}, {"A": 100}],
     "taylor-cross-entropy": [{"t": 1}, {"t": 6}],
@@ -111,9 +113,7 @@ SHAPES = {
 
 def all_kernels() -> list[kernels.Kernel]:
     """Every registered kernel at its defaults and at its corners."""
-    return [
-        kernels.get(name, **shape) for name in kernels.names() for shape in [{}, *SHAPES.get(name, [])]
-    ]
+    return [kernels.get(name, **shape) for name in kernels.names() for shape in [{}, *SHAPES.get(name, [])]]
 
 
 def reference(kernel: kernels.Kernel):

@@ -15,7 +15,9 @@ from inlier import LossHistogram, kernels, solve_scale
 NAMES = kernels.names()
 every_name = pytest.mark.parametrize("name", NAMES)
 fractions = st.floats(0.21, 0.99)
-samples = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50).map(lambda x: torch.tensor(x, dtype=torch.float64))
+samples = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50).map(
+    lambda x: torch.tensor(x, dtype=torch.float64)
+)
 
 
 def heavy_tailed(n: int, seed: int = 0) -> torch.Tensor:
@@ -114,11 +116,15 @@ class TestDegenerateInput:
     def test_some_losses_zero(self, name):
         losses = torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0, 9.0, 9.0, 9.0, 9.0, 9.0], dtype=torch.float64)
         kernel = kernels.get(name)
-        assert float(kernel.weight(losses, solve_scale(losses, name, 0.5)).mean()) == pytest.approx(0.5, rel=1e-9)
+        assert float(kernel.weight(losses, solve_scale(losses, name, 0.5)).mean()) == pytest.approx(
+            0.5, rel=1e-9
+        )
 
     @every_name
     def test_infinite_and_nan_losses_are_outliers(self, name):
-        losses = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, math.inf, math.nan], dtype=torch.float64)
+        losses = torch.tensor(
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, math.inf, math.nan], dtype=torch.float64
+        )
         kernel = kernels.get(name)
         c = solve_scale(losses, name, 0.5)
         weight = kernel.weight(torch.nan_to_num(losses, nan=math.inf, posinf=math.inf), c)
@@ -199,7 +205,9 @@ def test_duality_objectives_meet_at_the_best_weights():
         kernel = kernels.get(name)
         c = solve_scale(losses, kernel, 0.7)
         best = kernel.weight(losses, c)
-        assert float(inlier.duality.duality_gap(kernel, losses, best, c)) == pytest.approx(0, abs=1e-9 * float(c))
+        assert float(inlier.duality.duality_gap(kernel, losses, best, c)) == pytest.approx(
+            0, abs=1e-9 * float(c)
+        )
         worse = (best * 0.9 + 0.05).clamp(kernel.weight_floor + 1e-3, 1)
         assert float(inlier.duality.duality_gap(kernel, losses, worse, c)) > 0
         assert inlier.duality.primal_objective(kernel, losses, c) < losses.mean()

@@ -1,0 +1,207 @@
+"""The command line: commands only, each of which parses, calls and prints.
+
+What a command needs is imported when it runs, so that ``inlier --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+
+try:
+    import typer
+except ModuleNotFoundError:
+    # The script is installed with or without the extra; without it, it has this one line to say.
+    sys.exit('inlier: the command line needs typer, which is not installed: pip install "inlier[cli]"')
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from inlier.experiments import Experiment
+
+EXTRA = ("joblib", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "typer")
+"""What the extra ``cli`` brings, by import name."""
+
+# UsageError of click. typer names only its heirs, and new releases of typer hold a click of their own.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[1])
+
+app = typer.Typer(
+    help="Train models on data of which an unknown part is wrong.",
+    epilog="Example:  inlier reproduce regression --preset smoke",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from inlier import __version__
+
+        typer.echo(f"inlier {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave."),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+
+
+@app.command(
+    epilog="Example:  inlier reproduce regression --preset cpu --methods sgd,adaptive-gm --rates 0,0.2,0.4"
+)
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="regression, theory, or your own experiment as package.module:ATTRIBUTE."
+        ),
+    ],
+    preset: Annotated[str, typer.Option(help="paper, cpu or smoke: how much of it to compute.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/NAME-PRESET")] = None,
+    rates: Annotated[str | None, typer.Option(help="Outlier rates, with commas between.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, with commas between.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many trials.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
+    backend: Annotated[
+        str, typer.Option(help="What runs the rows: loky (processes here), or a dask or ray cluster.")
+    ] = "loky",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a running cluster.",
+            show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
+        ),
+    ] = None,
+) -> None:
+    """Compute an experiment: tables and figures in the output folder.
+
+    The same command goes on where it was stopped.
+    """
+    from inlier.experiments import SweepError, plan
+    from inlier.experiments.engines import BACKENDS
+
+    try:
+        if backend not in BACKENDS:
+            raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(BACKENDS)}")
+        if jobs is not None and jobs < 1:
+            raise ValueError(f"jobs {jobs} is not a number of processes; choose 1 or more")
+        wanted = plan(_load(name), preset, _names(methods), _numbers(rates), seeds)
+    except ValueError as error:
+        _leave(str(error), 2)
+
+    from joblib import cpu_count
+
+    from inlier.experiments.reproduce import Stopped
+    from inlier.experiments.reproduce import reproduce as run
+    from inlier.experiments.results import summary_table
+
+    console = _console()
+    folder = out or Path("runs", f"{wanted.experiment.name}-{preset}")
+    command = shlex.join(["inlier", *sys.argv[1:]])
+    try:
+        outcome = run(wanted, folder, command, jobs or cpu_count(), backend, address, console)
+    except Stopped as stop:
+        _leave(f"stopped; {stop}. To go on, run the same command: {command}", 130)
+    except SweepError as error:
+        _leave(str(error), 1)
+    console.print(summary_table(outcome.results))
+    for path in outcome.figures:
+        typer.echo(f"figure: {path}")
+    typer.echo(f"results: {folder / 'results.parquet'}, explained in {folder / 'README.md'}")
+    if outcome.results.failed:
+        first = outcome.results.failed[0]
+        _leave(
+            f"{len(outcome.results.failed)} rows failed (the same command tries them again), "
+            f"{first.row.method} at rate {first.row.rate:g} first: {first.error}",
+            1,
+        )
+
+
+@app.command(epilog="Example:  inlier kernels --plot kernels.png")
+def kernels(
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw value, weight and outlier process into this .png or .svg file.")
+    ] = None,
+) -> None:
+    """List the robust loss kernels."""
+    if plot and plot.suffix not in (".png", ".svg"):
+        _leave(f"plot {str(plot)!r} is no figure; choose a name that ends in .png or .svg", 2)
+    if plot and not plot.parent.is_dir():
+        _leave(f"plot {str(plot)!r}: there is no folder {str(plot.parent)!r}; make it first", 2)
+
+    from inlier.experiments.kernel_plots import kernel_table, plot_kernels
+
+    console = _console()
+    console.print(kernel_table(console.width))
+    if plot:
+        plot_kernels(plot)
+        typer.echo(f"figure: {plot}")
+
+
+def _load(name: str) -> Experiment:
+    from inlier.experiments import load
+
+    if ":" in name and (here := str(Path.cwd())) not in sys.path:
+        # A script does not look for modules where it is called, and that is where one's own experiment is.
+        sys.path.insert(0, here)
+    return load(name)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # A file or a pipe has no width of its own: take one that holds whole tables.
+    return Console() if sys.stdout.isatty() else Console(width=206)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in _names(text) or []]
+    except ValueError:
+        raise ValueError(f"rates {text!r} are not numbers; write them like 0,0.2,0.4") from None
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    """Print one line to the standard error and end."""
+    typer.echo(f"inlier: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Run the command line; a wrong use is one line and exit code 2, never a traceback."""
+    try:
+        code = app(prog_name="inlier", standalone_mode=False)
+    except UsageError as error:
+        typer.echo(f"inlier: {error.format_message()} (inlier --help tells more)", err=True)
+        code = 2
+    except typer.Abort:
+        typer.echo("inlier: stopped", err=True)
+        code = 130
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA:
+            raise
+        typer.echo(
+            f'inlier: this needs {package}, which is not installed: pip install "inlier[cli]"', err=True
+        )
+        code = 1
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

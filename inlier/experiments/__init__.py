@@ -1,0 +1,232 @@
+"""Experiments: a grid of rows (method, rate, seed), computed once each, then drawn.
+
+An experiment is one :class:`Experiment`: what its methods are called, three presets, a function that computes
+rows and one that draws figures. The resumable sweep (:mod:`inlier.experiments.sweep`) does the rest:
+processes, clusters, the journal, progress, the tables and the README of the output folder.
+
+To add one, write a module with an ``EXPERIMENT`` and enter it in :data:`EXPERIMENTS`. One that lives
+elsewhere needs no entry: ``inlier reproduce package.module:ATTRIBUTE`` runs it by its place.
+
+    def compute(rows):                              # runs in a worker process
+        for row in rows:
+            yield row, {"error": train(row.method, row.rate, row.seed, **row.settings)}
+
+    def figures(frame, settings, out):              # runs once, at the end, on the rows that are finished
+        curve_plot(frame, "error", out / "error", ylabel="error of w")
+        return [("error.png", "Error of w over the outlier rate.")]
+
+    EXPERIMENT = Experiment(
+        name="mine",
+        description="What it shows, in one line",
+        methods=("sgd", "adaptive-gm"),
+        presets={
+            "paper": {"rates": [0, 0.2, 0.4], "seeds": 5, "steps": 10_000},
+            "cpu": {"rates": [0, 0.4], "seeds": 3, "steps": 10_000},
+            "smoke": {"rates": [0.4], "seeds": 1, "steps": 10},
+        },
+        metric="error",
+        compute=compute,
+        figures=figures,
+    )
+
+What the sweep relies on:
+
+- ``compute`` gives the same numbers for a row whichever rows are computed beside it: seed from ``row.seed``.
+- It yields each row once, as soon as it is done. A row of which the computing fails on its own may be yielded
+  with the exception in place of the metrics; an exception that is raised fails all rows not yet yielded.
+  Failed rows are tried again on the next run.
+- ``compute`` and ``batches`` are functions of a module, so that worker processes can import them.
+- All that changes the numbers of a row is in ``row.settings``. Where the code changes, so that finished rows
+  no longer count, raise a number such as ``"version": 2`` in the presets.
+
+This module imports nothing heavy, so that ``inlier --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Settings: TypeAlias = Mapping[str, Any]
+"""JSON values by name: what a preset holds besides ``methods``, ``rates`` and ``seeds``."""
+
+EXPERIMENTS = {
+    "regression": "inlier.experiments.regression:EXPERIMENT",
+    "theory": "inlier.experiments.theory:EXPERIMENT",
+}
+"""Where each experiment is; :func:`load` imports it when it is asked for."""
+
+
+class SweepError(RuntimeError):
+    """A run that cannot start or go on, for a reason that one line tells: a lock, a cluster, a package."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One row of the results: a method at an outlier rate with a seed. Equal rows have equal keys.
+
+    Args:
+        method: The name of the method.
+        rate: The outlier rate, rounded to 12 digits, so that 0.1 + 0.2 and 0.3 are one row.
+        seed: The number of the trial.
+        settings: All else that the numbers depend on; JSON values.
+
+    Example:
+        >>> Row("sgd", 0.2, 0, {"steps": 10}) == Row("sgd", 0.2, 0, {"steps": 10})
+        True
+        >>> Row("sgd", 0.2, 0, {"steps": 10}).key == Row("sgd", 0.2, 0, {"steps": 20}).key
+        False
+    """
+
+    method: str
+    rate: float
+    seed: int
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", round(float(self.rate), 12))
+
+    @cached_property
+    def key(self) -> str:
+        """A name for the row that stays the same between runs: a hash of its canonical JSON."""
+        parts = [self.method, self.rate, self.seed, dict(self.settings)]
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Row) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def grid(methods: Sequence[str], rates: Sequence[float], seeds: int, settings: Settings) -> list[Row]:
+    """Return one row for every method, rate and seed: what ``Experiment.rows`` is unless given."""
+    return [Row(method, rate, seed, settings) for method, rate, seed in product(methods, rates, range(seeds))]
+
+
+def one_row_each(rows: Sequence[Row], jobs: int) -> list[list[Row]]:
+    """Return a unit of work for each row: what ``Experiment.batches`` is unless given."""
+    return [[row] for row in rows]
+
+
+def no_figures(frame: pd.DataFrame, settings: Settings, out: Path) -> list[tuple[str, str]]:
+    """Draw nothing: what ``Experiment.figures`` is unless given."""
+    return []
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the sweep needs to know of an experiment; the docstring of the module has an example.
+
+    Args:
+        name: Its name on the command line and in the files.
+        description: What it shows, in one line.
+        methods: The names of all methods, in the order of tables and legends.
+        presets: ``paper``, ``cpu`` and ``smoke``, each with ``rates`` (a list), ``seeds`` (how many) and, if
+            the preset leaves some out, ``methods``; the rest becomes the ``settings`` of every row.
+        metric: The metric that the summary table shows.
+        compute: Takes the rows of one unit of work; yields each with its metrics (floats by name; NaN and
+            infinity are allowed), or with an exception if that row failed.
+        figures: Takes the finished rows (columns ``method``, ``rate``, ``seed``, then the metrics), the
+            settings and the output folder; saves figures there and returns (file name, caption) of each. It
+            must cope with methods, rates and seeds left out.
+        batches: Takes the rows still to do and the number of processes; returns the units of work.
+        rows: Takes methods, rates, number of seeds and settings; returns the rows, all combinations unless
+            given.
+    """
+
+    name: str
+    description: str
+    methods: tuple[str, ...]
+    presets: Mapping[str, Settings]
+    metric: str
+    compute: Callable[[Sequence[Row]], Iterable[tuple[Row, Mapping[str, float] | Exception]]]
+    figures: Callable[[pd.DataFrame, Settings, Path], list[tuple[str, str]]] = no_figures
+    batches: Callable[[Sequence[Row], int], list[list[Row]]] = one_row_each
+    rows: Callable[[Sequence[str], Sequence[float], int, Settings], list[Row]] = grid
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run asks for: an experiment at a preset, with parts of the preset replaced."""
+
+    experiment: Experiment
+    preset: str
+    methods: tuple[str, ...]
+    rates: tuple[float, ...]
+    seeds: int
+    settings: Settings
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the plan, each once."""
+        rows = self.experiment.rows(self.methods, self.rates, self.seeds, self.settings)
+        return list(dict.fromkeys(rows))
+
+
+def plan(
+    experiment: Experiment,
+    preset: str = "cpu",
+    methods: Sequence[str] | None = None,
+    rates: Sequence[float] | None = None,
+    seeds: int | None = None,
+) -> Plan:
+    """Return the plan of a run; raise ``ValueError`` naming the choices where one is wrong.
+
+    Args:
+        experiment: What to run.
+        preset: The name of one of its presets.
+        methods: Names out of ``experiment.methods``, in place of those of the preset.
+        rates: Outlier rates in [0, 1), in place of those of the preset.
+        seeds: How many trials, in place of that of the preset.
+    """
+    if preset not in experiment.presets:
+        raise ValueError(f"preset {preset!r} is unknown; choose from {', '.join(experiment.presets)}")
+    settings = dict(experiment.presets[preset])
+    standard = {name: settings.pop(name, None) for name in ("methods", "rates", "seeds")}
+    methods = tuple(methods or standard["methods"] or experiment.methods)
+    for method in methods:
+        if method not in experiment.methods:
+            raise ValueError(f"method {method!r} is unknown; choose from {', '.join(experiment.methods)}")
+    rates = tuple(float(rate) for rate in (standard["rates"] if rates is None else rates))
+    for rate in rates:
+        # A rate of 1 would leave nothing to learn from. Written with `not`, this refuses NaN too.
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate {rate:g} is not an outlier rate; choose from 0 <= rate < 1")
+    seeds = standard["seeds"] if seeds is None else seeds
+    if seeds < 1:
+        raise ValueError(f"seeds {seeds} is not a number of trials; choose 1 or more")
+    return Plan(experiment, preset, methods, rates, seeds, settings)
+
+
+def load(name: str) -> Experiment:
+    """Return an experiment by its name in :data:`EXPERIMENTS`, or by its place ``package.module:ATTRIBUTE``.
+
+    Args:
+        name: As above; the module is imported now.
+    """
+    if name not in EXPERIMENTS and ":" not in name:
+        choices = ", ".join([*EXPERIMENTS, "or your own as package.module:ATTRIBUTE"])
+        raise ValueError(f"experiment {name!r} is unknown; choose from {choices}")
+    module, _, attribute = EXPERIMENTS.get(name, name).partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        # A module missing inside the experiment's own is another matter: let that be seen.
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"experiment {name!r}: there is no module {error.name!r}") from error
+    if not isinstance(found, Experiment):
+        raise ValueError(f"experiment {name!r}: {module} has no Experiment named {attribute!r}")
+    return found

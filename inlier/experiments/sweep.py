@@ -1,0 +1,108 @@
+"""The resumable sweep: every row of an experiment is computed once, whatever happens in between.
+
+Rows that end are entered in a journal by this process, and by it alone, as they come; workers only compute.
+Killing any of them, or this process, at any moment loses at most the rows that were being computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from inlier.experiments import Experiment, Row
+from inlier.experiments.engines import engine
+from inlier.experiments.journal import Journal, Record
+
+JOURNAL = "rows.jsonl"
+
+
+class Sweep:
+    """The rows of an experiment, and how each of them ended so far.
+
+    Args:
+        experiment: Computes the rows.
+        rows: What to compute. Rows that are finished in the journal are not computed again; those that failed
+            are. Other rows of the journal, of other settings say, are left alone.
+        out: The output folder, with the journal ``rows.jsonl``.
+
+    Example:
+        >>> import tempfile
+        >>> def compute(rows):
+        ...     for row in rows:
+        ...         yield row, {"error": row.rate / 2}
+        >>> half = Experiment("half", "Halves the rate", ("a",), {}, "error", compute)
+        >>> sweep = Sweep(half, [Row("a", 0.2, 0, {}), Row("a", 0.4, 0, {})], Path(tempfile.mkdtemp()))
+        >>> sweep.run()
+        >>> [record.metrics["error"] for record in sweep.done]
+        [0.1, 0.2]
+    """
+
+    def __init__(self, experiment: Experiment, rows: Sequence[Row], out: Path) -> None:
+        self.experiment = experiment
+        self.rows = list(dict.fromkeys(rows))
+        self.out = out
+        self.running = 0
+        self._records: dict[str, Record] = {}
+
+    @property
+    def done(self) -> list[Record]:
+        """The records of all finished rows, in the order of ``rows``."""
+        return [record for record in self._ended() if record.metrics is not None]
+
+    @property
+    def failed(self) -> list[Record]:
+        """The records of all rows that failed, and were not finished since, in the order of ``rows``."""
+        return [record for record in self._ended() if record.metrics is None]
+
+    def run(
+        self,
+        jobs: int = 1,
+        backend: str = "loky",
+        address: str | None = None,
+        watch: Callable[[Sweep], None] | None = None,
+    ) -> None:
+        """Compute all rows that are not finished.
+
+        Args:
+            jobs: Processes to use on this machine; with 1, rows are computed in this process.
+            backend: ``loky`` for processes of this machine, ``dask`` or ``ray`` for a cluster.
+            address: Of the cluster; see :func:`inlier.experiments.engines.engine`.
+            watch: Called at the start and whenever rows have ended: ``done``, ``failed`` and ``running`` tell
+                how it stands.
+        """
+        with Journal(self.out / JOURNAL, self.experiment.name) as journal:
+            self._records = journal.records
+            waiting = [row for row in self.rows if not self._is_done(row)]
+            if not waiting:
+                return
+            with engine(backend, jobs, address) as workers:
+                slots = workers.slots
+                units = self.experiment.batches(waiting, slots)
+                _check_units(units, waiting)
+                left = [set(unit) for unit in units]
+                self.running = sum(map(len, left[:slots]))
+                if watch:
+                    watch(self)
+                for records in workers.run(self.experiment.compute, units):
+                    journal.append(records)
+                    for unit in left[:]:
+                        unit.difference_update(record.row for record in records)
+                    # Units are taken up in order, so the first that are left are the ones that run.
+                    left = [unit for unit in left if unit]
+                    self.running = sum(map(len, left[:slots]))
+                    if watch:
+                        watch(self)
+
+    def _is_done(self, row: Row) -> bool:
+        record = self._records.get(row.key)
+        return record is not None and record.metrics is not None
+
+    def _ended(self) -> list[Record]:
+        return [self._records[row.key] for row in self.rows if row.key in self._records]
+
+
+def _check_units(units: Sequence[Sequence[Row]], waiting: Sequence[Row]) -> None:
+    """Raise unless each row that waits is in exactly one unit."""
+    given = [row for unit in units for row in unit]
+    if len(given) != len(waiting) or set(given) != set(waiting):
+        raise ValueError(f"batches gave {len(given)} rows for {len(waiting)}: it must give each row once")

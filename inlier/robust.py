@@ -1,0 +1,335 @@
+"""The adaptive alternation (Algorithm 1) for any PyTorch training, as one module at the loss."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from inlier import kernels, processes
+from inlier.kernels import Kernel
+from inlier.memory import SampleMemory
+from inlier.window import LossWindow
+
+__all__ = ["Robust"]
+
+
+class Robust(nn.Module):
+    """Turn the losses of a batch into one loss in which each sample weighs as much as it is believed.
+
+    AAA_1 (``hold=1``): the weight of sample i is sigma'_c(f_i), of its current loss, detached. AAA_T
+    (``hold=T``): weights are frozen for T calls, taken from each sample's stored loss, which needs ``index``.
+    Every ``update_every`` calls the scale c is solved so that the mean weight over a window of recent losses
+    is zeta, the inlier fraction; zeta is given, or estimated from that window, and approached from 1.
+
+    The loss is the sum of u_i f_i divided by n, as in the paper, or by zeta n, what the weights are expected
+    to add up to: then outliers do not shrink the step, which is quicker and, at a fixed step size, noisier.
+
+    With ``index``, the losses of each sample are remembered, weights come from the running mean of a sample's
+    losses, and :meth:`inlier_probability` names the bad samples. With ``groups``, each group (the class of a
+    sample, say) has its own scale and fraction, so that a hard group is not thrown out as a whole.
+
+    Args:
+        kernel: A kernel, its name, or a function sigma.
+        inlier_fraction: zeta in (0, 1], or "auto" to estimate it as training goes on.
+        hold: T, the number of calls for which weights stay frozen; 1 takes them from the current losses.
+        warmup: The number of calls in which zeta goes from 1 to its target.
+        window: About how many recent losses the scale is solved on: older ones are forgotten exponentially.
+        update_every: The number of calls between two updates of the scale; ``hold`` if that is above 1.
+        divide_by: "samples" or "weights", the divisor of the loss.
+        running_mean: The share of a sample's old mean loss in the new one; 0 judges by the last loss alone.
+        samples: The number of samples, if it is known (saves a look at each ``index``).
+        process_group: The processes that train together; all of them by default.
+
+    Example:
+        >>> import torch, inlier
+        >>> from torch.nn.functional import cross_entropy
+        >>> model, robust = torch.nn.Linear(4, 3), inlier.Robust()
+        >>> x, y, index = torch.randn(8, 4), torch.randint(3, (8,)), torch.arange(8)
+        >>> loss = robust(cross_entropy(model(x), y, reduction="none"), index)
+        >>> loss.backward()
+        >>> robust.inlier_probability().shape
+        torch.Size([8])
+
+        The three variants of the paper:
+
+        >>> adaptive_tl = inlier.Robust("truncated", inlier_fraction=0.8)
+        >>> adaptive_gm = inlier.Robust("geman-mcclure", inlier_fraction=0.8)
+        >>> adaptive_t_gm = inlier.Robust("geman-mcclure", inlier_fraction=0.8, hold=100)
+
+    Reference: Algorithm 1 of the paper (Adaptive Alternation Algorithm, AAA_1 and AAA_T).
+    """
+
+    kernel_label: Tensor
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Callable[[Tensor], Tensor] = "geman-mcclure",
+        inlier_fraction: float | Literal["auto"] = "auto",
+        hold: int = 1,
+        *,
+        warmup: int = 1000,
+        window: int = 8192,
+        update_every: int = 10,
+        divide_by: Literal["samples", "weights"] = "samples",
+        running_mean: float = 0.7,
+        samples: int | None = None,
+        process_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel = kernels.get(kernel)
+        if inlier_fraction != "auto" and not self.kernel.weight_floor < float(inlier_fraction) <= 1:
+            raise ValueError(
+                f"inlier_fraction = {inlier_fraction!r}: pass 'auto', or a number above "
+                f"{self.kernel.weight_floor:g} (the weight floor of {self.kernel}) and at most 1"
+            )
+        for argument, number in (("hold", hold), ("window", window), ("update_every", update_every)):
+            if number < 1:
+                raise ValueError(f"{argument} = {number}: pass a whole number of at least 1")
+        if warmup < 0:
+            raise ValueError(f"warmup = {warmup}: pass a number of calls, 0 for none")
+        if divide_by not in ("samples", "weights"):
+            raise ValueError(f"divide_by = {divide_by!r}: choose 'samples' or 'weights'")
+        if not 0 <= running_mean < 1:
+            raise ValueError(f"running_mean = {running_mean}: pass a number of at least 0 and below 1")
+        self.hold, self.warmup, self.divide_by = hold, warmup, divide_by
+        self.update_every = hold if hold > 1 else update_every
+        self.process_group = process_group
+        self.window = LossWindow(
+            self.kernel, None if inlier_fraction == "auto" else float(inlier_fraction), window
+        )
+        self.memory = SampleMemory(running_mean, samples)
+        self.register_buffer("kernel_label", _label(self.kernel))
+        self.bad_losses = 0
+        """How many losses were infinite or NaN up to the last update; each got weight 0."""
+        self._step, self._capacity, self._warned = 0, 0, set[str]()
+        self._grouped: bool | None = None
+
+    @property
+    def scale(self) -> Tensor:
+        """The scale c: a number, or one for each group."""
+        return self.window.scales if self._grouped else self.window.scales[0]
+
+    @property
+    def inlier_fraction(self) -> Tensor:
+        """The inlier fraction zeta in force: a number, or one for each group."""
+        return self.window.fractions if self._grouped else self.window.fractions[0]
+
+    def inlier_probability(self) -> Tensor:
+        """Return the belief that each sample is an inlier, by sample number: sigma'_c of its mean loss.
+
+        Returns:
+            Probabilities, NaN for a sample that was never seen.
+        """
+        if len(self.memory) == 0:
+            raise RuntimeError("no sample is known by number: train with `robust(losses, index)` first")
+        means = self.memory.means
+        groups = self.memory.groups[: len(means)].long()
+        scales = self.window.scales[groups] if self._grouped else self.window.scales
+        return torch.where(means.isnan(), math.nan, self.kernel.slope((means / scales).clamp(min=0)))
+
+    # Its bookkeeping depends on counts and sizes: a compiled training step runs it as it is.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        losses: Tensor,
+        index: Tensor | None = None,
+        groups: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the weighted mean of the losses; in ``eval()`` the plain mean.
+
+        Args:
+            losses: One loss for each element, of any shape: ``reduction="none"``.
+            index: The number of each element's sample, of the shape of the losses.
+            groups: The group of each element (0, 1, ...), of the shape of the losses.
+            mask: True where an element counts; the others are left out of everything.
+
+        Returns:
+            A scalar. Over several processes its mean is the loss of one process on the joined batch, as is
+            the mean of its gradients, which DistributedDataParallel takes.
+        """
+        _check(losses, index, groups, mask)
+        if self.hold > 1 and index is None:
+            raise ValueError(
+                f"hold = {self.hold} takes weights from the stored loss of each sample, and needs its "
+                "number: call robust(losses, index) with a dataset that returns it, or use hold=1"
+            )
+        if mask is not None:
+            keep = mask.bool()
+            losses = losses[keep]
+            index = None if index is None else index[keep]
+            groups = None if groups is None else groups[keep]
+        flat = losses.reshape(-1)
+        flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+        if not self.training:
+            return flat.mean() if len(flat) else flat.sum()
+        index = None if index is None else index.reshape(-1)
+        groups = None if groups is None else groups.reshape(-1)
+        self._settle(groups, flat.device)
+
+        world, divisor, evidence = self._meet(flat.detach().float(), index, groups)
+        scales = self.window.scales if groups is None else self.window.scales[groups]
+        weights = self.kernel.slope((evidence / scales).clamp_(min=0))
+        if self.hold > 1 and index is not None and len(self.memory.frozen):
+            frozen = self.memory.frozen[index]
+            weights = torch.where(frozen.isnan(), weights, frozen)
+        # A loss that is not finite gets weight 0 by being replaced: 0 * NaN would be NaN.
+        finite = evidence.isfinite()
+        weighted = torch.where(finite, weights, 0.0).to(flat.dtype) * torch.where(finite, flat, 0.0)
+        self._remember(evidence, groups)
+        return weighted.sum() * (world / divisor)
+
+    def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
+        """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
+
+        This is how the paper's algorithm begins each round of T steps: with the losses of all samples under
+        the current model. With several processes, each of them gives all losses.
+
+        Args:
+            model_losses: The current loss of every sample, in the order of their numbers.
+            groups: The group of every sample, if there are groups.
+        """
+        flat = model_losses.detach().float().reshape(-1)
+        groups = None if groups is None else groups.reshape(-1)
+        self._settle(groups, flat.device)
+        self.memory.replace(flat, groups)
+        self.window.forget()
+        if groups is not None:
+            self.window.reserve(int(groups.max()) + 1)
+        self.window.count(flat, groups)
+        self._update(together=False)
+
+    def _settle(self, groups: Tensor | None, device: torch.device) -> None:
+        """Settle whether there are groups, and be on the device of the losses."""
+        if self._grouped is None:
+            self._grouped = groups is not None
+            if self._grouped:
+                self.window.split()
+        elif self._grouped != (groups is not None):
+            raise ValueError("groups were given in some calls and not in others: give them in all or in none")
+        if self.window.scales.device != device:
+            self.to(device)
+
+    def _meet(
+        self, losses: Tensor, index: Tensor | None, groups: Tensor | None
+    ) -> tuple[int, Tensor | float, Tensor]:
+        """Put the losses of all processes into the memory: one message.
+
+        Returns:
+            The number of processes; the divisor of the joined batch; and what each loss of this process is
+            judged by, its sample's mean loss if there is a number, else itself.
+        """
+        most = int(groups.max()) + 1 if groups is not None and groups.numel() else 0
+        self.window.reserve(most)
+        part = self._expected_weight(len(losses), groups)
+        world = processes.world_size(self.process_group)
+        if world == 1:
+            if index is not None:
+                losses = self.memory.record(index, losses, groups)
+            return 1, part if len(losses) else 1.0, losses
+        columns = [losses] if index is not None else []
+        columns += [extra for extra in (index, groups) if columns and extra is not None]
+        rows = (
+            torch.stack([x.double() for x in columns], 1) if columns else losses.double().view(-1, 1)[:, :0]
+        )
+        header = torch.stack([torch.as_tensor(x, device=losses.device).double() for x in (part, most)])
+        headers, rows, self._capacity = processes.exchange(header, rows, self._capacity, self.process_group)
+        divisor = headers[:, 0].sum()
+        if groups is not None:
+            self.window.reserve(int(headers[:, 1].max()))
+        if index is not None:
+            everyone = rows[:, 1].long()
+            self.memory.record(everyone, rows[:, 0].float(), None if groups is None else rows[:, 2].long())
+            losses = torch.where(losses.isfinite(), self.memory.means[index], losses)
+        return world, torch.where(divisor > 0, divisor, 1.0).to(losses.dtype), losses
+
+    def _expected_weight(self, count: int, groups: Tensor | None) -> Tensor | float:
+        """What the weights of so many losses are expected to add up to; with "samples", their number."""
+        if self.divide_by == "samples" or count == 0:
+            return float(count)
+        return self.window.fractions[0] * count if groups is None else self.window.fractions[groups].sum()
+
+    def _remember(self, evidence: Tensor, groups: Tensor | None) -> None:
+        """Count what this call's losses are judged by, and update the belief when it is time."""
+        self.window.count(evidence, groups)
+        self._step += 1
+        if self._step % self.update_every == 0:
+            if len(evidence) and float(evidence.min()) < 0:
+                self._warn(
+                    "negative", "losses below 0 are judged as 0, weight 1: subtract a lower bound of the loss"
+                )
+            self._update(together=True)
+
+    def _update(self, together: bool) -> None:
+        progress = self._step / self.warmup if self.warmup else 1.0
+        bad = self.window.update(progress, self.process_group, together)
+        if bad:
+            self.bad_losses += bad
+            self._warn("bad", "infinite or NaN losses get weight 0; robust.bad_losses counts them")
+        if self.hold > 1 and len(self.memory):
+            self.memory.freeze(self.inlier_probability())
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        grouped = -1 if self._grouped is None else int(self._grouped)
+        destination[prefix + "counters"] = torch.tensor([self._step, self.bad_losses, grouped])
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        label = state_dict.get(prefix + "kernel_label")
+        if label is not None and not torch.equal(label.cpu(), self.kernel_label.cpu()):
+            raise ValueError(
+                f"the checkpoint was made with the kernel {_text(label)}, but this Robust has "
+                f"{_text(self.kernel_label)}: build Robust with the checkpoint's kernel"
+            )
+        if prefix + "counters" in state_dict:
+            self._step, self.bad_losses, grouped = state_dict.pop(prefix + "counters").tolist()
+            self._grouped = None if grouped < 0 else bool(grouped)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _label(kernel: Kernel) -> Tensor:
+    """The kernel's name and shape as bytes: what a checkpoint is recognised by."""
+    shape = ", ".join(f"{key}={getattr(value, '__qualname__', value)}" for key, value in vars(kernel).items())
+    return torch.tensor(list(f"{type(kernel).__name__}({shape})".encode()), dtype=torch.uint8)
+
+
+def _text(label: Tensor) -> str:
+    return bytes(label.tolist()).decode()
+
+
+def _check(losses: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None) -> None:
+    """Raise on what a user may get wrong, and say what to write instead."""
+    if not isinstance(losses, Tensor) or not losses.is_floating_point():
+        raise TypeError(
+            f"losses must be a floating-point tensor, not {getattr(losses, 'dtype', type(losses))}"
+        )
+    if losses.dim() == 0:
+        raise ValueError(
+            "losses is a single number, so it was averaged already: compute it with reduction='none', as in "
+            "robust(F.cross_entropy(logits, y, reduction='none'))"
+        )
+    for name, tensor in (("index", index), ("groups", groups), ("mask", mask)):
+        if tensor is None:
+            continue
+        if tensor.requires_grad:
+            raise ValueError(
+                f"{name} requires grad, but nothing can be learned through it: pass {name}.detach()"
+            )
+        if tensor.shape != losses.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)} and losses {tuple(losses.shape)}: give one for each "
+                "loss (for one weight a row, average the losses of the row first: losses.mean(1))"
+            )
+        if name != "mask" and (tensor.is_floating_point() or tensor.dtype == torch.bool):
+            raise TypeError(f"{name} must hold whole numbers, not {tensor.dtype}: pass {name}.long()")

@@ -1,0 +1,108 @@
+"""One of several training processes, for tests/test_processes.py: run as a script with a JSON job."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import inlier
+
+
+def batches(job: dict, step: int) -> list[torch.Tensor]:
+    """The sample numbers that each of job["processes"] gets in a step: uneven, and sometimes none at all."""
+    generator = torch.Generator().manual_seed(step)
+    order = torch.randperm(job["samples"], generator=generator)
+    sizes = [
+        (7 * step + 5 * rank) % 9 + (0 if (step + rank) % 4 == 0 else 1) for rank in range(job["processes"])
+    ]
+    if (step + 1) % 5 == 0:
+        sizes[-1] = 0
+    return list(order[: sum(sizes)].split(sizes))
+
+
+def data(job: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(job["samples"], 4, generator=generator)
+    y = x.sum(1) + 0.1 * torch.randn(job["samples"], generator=generator)
+    y[: job["samples"] // 3] += 10 * torch.randn(job["samples"] // 3, generator=generator)
+    return x, y
+
+
+def losses_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (model(x).squeeze(1) - y) ** 2
+
+
+def run(job: dict, rank: int | None) -> dict:
+    """Train as one of several processes, or (rank None) alone on the joined batches; return all that must agree."""
+    torch.manual_seed(0)
+    x, y = data(job)
+    model: nn.Module = nn.Linear(4, 1)
+    if rank is not None:
+        model = DistributedDataParallel(model)
+    robust = inlier.Robust(**job["robust"])
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    record: dict = {"scale": [], "fraction": [], "collectives": [], "weight": []}
+    counting = Collectives()
+    for step in range(job["steps"]):
+        if job.get("die") == [rank, step]:
+            os._exit(1)
+        parts = batches(job, step)
+        mine = torch.cat(parts) if rank is None else parts[rank]
+        losses = losses_of(model, x[mine], y[mine])
+        with counting:
+            loss = robust(
+                losses,
+                mine if job["index"] else None,
+                mine % 3 if job["groups"] else None,
+            )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        record["scale"].append(robust.scale.tolist())
+        record["fraction"].append(robust.inlier_fraction.tolist())
+        record["collectives"].append(counting.calls)
+    record["weight"] = [p.tolist() for p in model.parameters()]
+    if job["index"]:
+        record["belief"] = torch.nan_to_num(robust.inlier_probability(), nan=-1).tolist()
+    return record
+
+
+class Collectives:
+    """Counts the collectives that are called inside a `with`."""
+
+    def __enter__(self) -> None:
+        self.calls = 0
+        self.kept = {name: getattr(dist, name) for name in ("all_reduce", "all_gather")}
+        for name, function in self.kept.items():
+            setattr(dist, name, self._counted(function))
+
+    def _counted(self, function):
+        def call(*args, **kwargs):
+            self.calls += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    def __exit__(self, *_) -> None:
+        for name, function in self.kept.items():
+            setattr(dist, name, function)
+
+
+def main() -> None:
+    job, rank = json.loads(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=job["rendezvous"], rank=rank, world_size=job["processes"])
+    Path(job["out"], f"{rank}.json").write_text(json.dumps(run(job, rank)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
