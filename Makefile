@@ -7,7 +7,7 @@ PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version
 .PHONY: demo test test-fast check format bench clean
 
 demo: .venv/installed
-	$(RUN) -m inlier.demo
+	$(BIN)/inlier reproduce regression --preset cpu
 
 test: .venv/installed
 	$(RUN) -m pytest -n 2 --dist worksteal
@@ -25,13 +25,13 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 
 bench: .venv/installed
-	$(RUN) -m benchmarks
+	$(RUN) -m benchmarks $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) install torch
+	$(PIP) install torch==2.13.0
 	$(PIP) install --editable ".[check]"
 	touch $@

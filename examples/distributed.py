@@ -11,8 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import inlier
 
 
-def main(steps: int = 1000) -> None:
-    dist.init_process_group("gloo")
+def train(steps: int = 1000) -> None:
     torch.manual_seed(0)
     x = torch.randn(3000, 5)
     truth = torch.arange(1.0, 6.0)
@@ -36,9 +35,10 @@ def main(steps: int = 1000) -> None:
     print(
         f"rank {dist.get_rank()}: scale {scale!r}, inlier fraction {fraction:.3f}, largest error {error:.4f}"
     )
-    dist.barrier()  # leave together: a process that is gone early is an error to the others
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    dist.init_process_group("gloo")
+    train()
+    dist.barrier()  # leave together: a process that is gone early is an error to the others
+    dist.destroy_process_group()

@@ -19,7 +19,8 @@ class SampleMemory(nn.Module):
         samples: The number of samples, if it is known; else the memory grows with the largest number seen.
     """
 
-    losses: Tensor
+    last: Tensor
+    mean: Tensor
     frozen: Tensor
     groups: Tensor
 
@@ -28,9 +29,10 @@ class SampleMemory(nn.Module):
         self.running_mean = running_mean
         self.samples = samples
         self._size = samples or 0
-        # One row a sample: its last loss and its mean loss; NaN where it was never seen. There may be more
-        # rows than samples, so that the memory need not be copied whenever a larger number comes.
-        self.register_buffer("losses", torch.full((samples or 0, 2), math.nan))
+        # NaN where a sample was never seen. There may be more places than samples, so that the memory need
+        # not be copied whenever a larger number comes.
+        self.register_buffer("last", torch.full((samples or 0,), math.nan))
+        self.register_buffer("mean", torch.full((samples or 0,), math.nan))
         # The weights that stay as they are while they are held; empty unless they are.
         self.register_buffer("frozen", torch.empty(0))
         # The group of each sample; empty unless groups are used.
@@ -42,10 +44,10 @@ class SampleMemory(nn.Module):
     @property
     def means(self) -> Tensor:
         """The running mean of each sample's losses, NaN where it was never seen."""
-        return self.losses[: self._size, 1]
+        return self.mean[: self._size]
 
     def record(self, index: Tensor, losses: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Remember new losses, and return the running means; losses that are not finite are passed over.
+        """Remember new losses, and return the running means, which pass over losses that are not finite.
 
         Args:
             index: Sample numbers.
@@ -56,15 +58,15 @@ class SampleMemory(nn.Module):
             The mean of each of these samples, its new loss included; where that is not finite, the loss.
         """
         self._reserve(index)
-        old = self.losses[index]
-        mean = torch.lerp(losses, old[:, 1], self.running_mean)
+        old = self.mean[index]
+        mean = torch.lerp(losses, old, self.running_mean)
         mean = torch.where(mean.isnan(), losses, mean)
-        finite = losses.isfinite()
-        self.losses[index] = torch.where(finite[:, None], torch.stack([losses, mean], 1), old)
+        self.mean[index] = torch.where(mean.isfinite(), mean, old)
+        self.last[index] = losses
         if groups is not None:
             self._make_groups()
             self.groups[index] = groups.to(torch.int16)
-        return torch.where(finite, mean, losses)
+        return mean
 
     def replace(self, losses: Tensor, groups: Tensor | None = None) -> None:
         """Forget all losses and remember these, one a sample, as last loss and as mean."""
@@ -74,8 +76,9 @@ class SampleMemory(nn.Module):
             )
         self._grow(len(losses))
         self._size = max(self._size, len(losses))
-        self.losses.fill_(math.nan)
-        self.losses[: len(losses)] = losses.reshape(-1, 1)
+        for kept in (self.last, self.mean):
+            kept.fill_(math.nan)
+            kept[: len(losses)] = losses
         if groups is not None:
             self._make_groups()
             self.groups[: len(losses)] = groups.to(torch.int16)
@@ -84,7 +87,7 @@ class SampleMemory(nn.Module):
         """Make room for these sample numbers, or raise for those that cannot be."""
         if index.numel() == 0:
             return
-        smallest, largest = int(index.min()), int(index.max())
+        smallest, largest = (int(x) for x in index.aminmax())
         if smallest < 0:
             raise IndexError(f"index holds {smallest}: number the samples from 0")
         if self.samples is not None and largest >= self.samples:
@@ -92,37 +95,37 @@ class SampleMemory(nn.Module):
                 f"index holds {largest}, but Robust was told of {self.samples} samples: pass a larger "
                 "`samples`, or none, and the memory grows by itself"
             )
-        if largest >= len(self.losses):
-            self._grow(max(largest + 1, len(self.losses) * 3 // 2))
+        if largest >= len(self.mean):
+            self._grow(max(largest + 1, len(self.mean) * 3 // 2))
         self._size = max(self._size, largest + 1)
 
     def _grow(self, rows: int) -> None:
-        extra = rows - len(self.losses)
+        extra = rows - len(self.mean)
         if extra <= 0:
             return
-        self.losses = torch.cat([self.losses, self.losses.new_full((extra, 2), math.nan)])
+        unseen = self.mean.new_full((extra,), math.nan)
+        self.last, self.mean = torch.cat([self.last, unseen]), torch.cat([self.mean, unseen])
         if len(self.frozen):
-            self.frozen = torch.cat([self.frozen, self.frozen.new_full((extra,), math.nan)])
+            self.frozen = torch.cat([self.frozen, unseen])
         if len(self.groups):
             self.groups = torch.cat([self.groups, self.groups.new_zeros(extra)])
 
     def _make_groups(self) -> None:
         if not len(self.groups):
-            self.groups = torch.zeros(len(self.losses), dtype=torch.int16, device=self.losses.device)
+            self.groups = torch.zeros(len(self.mean), dtype=torch.int16, device=self.mean.device)
 
     def freeze(self, weights: Tensor) -> None:
         """Hold these weights, one a sample; NaN where a sample was never seen."""
-        self.frozen = self.losses.new_full((len(self.losses),), math.nan)
+        self.frozen = torch.full_like(self.mean, math.nan)
         self.frozen[: self._size] = weights
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        self.losses, self.frozen, self.groups = (
-            x[: self._size] for x in (self.losses, self.frozen, self.groups)
-        )
+        for name in ("last", "mean", "frozen", "groups"):
+            setattr(self, name, getattr(self, name)[: self._size])
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        saved = state_dict.get(prefix + "losses")
+        saved = state_dict.get(prefix + "mean")
         if saved is not None:
             expected = self.samples if self.samples is not None else len(self) or len(saved)
             if len(saved) != expected:
@@ -131,6 +134,6 @@ class SampleMemory(nn.Module):
                     "into a Robust for the same dataset"
                 )
             self._size = len(saved)
-            for name in ("losses", "frozen", "groups"):
-                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.losses.device))
+            for name in ("last", "mean", "frozen", "groups"):
+                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.mean.device))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

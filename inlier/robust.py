@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from inlier import kernels, processes
 from inlier.kernels import Kernel
 from inlier.memory import SampleMemory
-from inlier.window import LossWindow
+from inlier.window import DISTINCT, LossWindow
 
 __all__ = ["Robust"]
 
@@ -179,11 +179,12 @@ class Robust(nn.Module):
         if self.hold > 1 and index is not None and len(self.memory.frozen):
             frozen = self.memory.frozen[index]
             weights = torch.where(frozen.isnan(), weights, frozen)
-        # A loss that is not finite gets weight 0 by being replaced: 0 * NaN would be NaN.
+        # A loss that is not finite gets weight 0 and is replaced besides: 0 * NaN would be NaN.
         finite = evidence.isfinite()
-        weighted = torch.where(finite, weights, 0.0).to(flat.dtype) * torch.where(finite, flat, 0.0)
+        weights = torch.where(finite, weights * (world / divisor), 0.0).to(flat.dtype)
+        loss = torch.dot(weights, torch.where(finite, flat, 0.0))
         self._remember(evidence, groups)
-        return weighted.sum() * (world / divisor)
+        return loss
 
     def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
         """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
@@ -209,8 +210,6 @@ class Robust(nn.Module):
         """Settle whether there are groups, and be on the device of the losses."""
         if self._grouped is None:
             self._grouped = groups is not None
-            if self._grouped:
-                self.window.split()
         elif self._grouped != (groups is not None):
             raise ValueError("groups were given in some calls and not in others: give them in all or in none")
         if self.window.scales.device != device:
@@ -268,7 +267,8 @@ class Robust(nn.Module):
 
     def _update(self, together: bool) -> None:
         progress = self._step / self.warmup if self.warmup else 1.0
-        bad = self.window.update(progress, self.process_group, together)
+        samples = len(self.memory) or DISTINCT
+        bad = self.window.update(progress, self.process_group, together, samples)
         if bad:
             self.bad_losses += bad
             self._warn("bad", "infinite or NaN losses get weight 0; robust.bad_losses counts them")

@@ -273,7 +273,7 @@ def _root(
             )
             low, at_low, high, at_high = _narrow(low, at_low, high, at_high, point, excess(point))
     # The middles of bins are not known better than this; losses are.
-    tolerance = 1e-9 if counts is not None else 1e-14
+    tolerance = 1e-7 if counts is not None else 1e-14
     for attempt in range(200):
         if bool((high - low <= tolerance * low.abs().clamp(min=1)).all()):
             break

@@ -40,7 +40,7 @@ def losses_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tenso
 
 
 def run(job: dict, rank: int | None) -> dict:
-    """Train as one of several processes, or (rank None) alone on the joined batches; return all that must agree."""
+    """Train as one of several processes, or alone on the joined batches (rank None); return what must agree."""
     torch.manual_seed(0)
     x, y = data(job)
     model: nn.Module = nn.Linear(4, 1)

@@ -1,0 +1,127 @@
+"""What Robust adds to a training step, to memory, and to the step in which the scale is solved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks.timing import interleaved
+from inlier import Robust
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x + self.body(x))
+
+
+def compact_cnn() -> nn.Module:
+    """A residual CNN for 32 x 32 images that two cores can train."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        Block(16),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 1),
+        Block(32),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 1),
+        Block(64),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def step(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, reduce: Callable[[torch.Tensor], torch.Tensor]
+) -> Callable[[], None]:
+    """One training step of SGD with momentum, from batch to new weights."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def once() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        reduce(F.cross_entropy(model(x), y, reduction="none")).backward()
+        optimizer.step()
+
+    return once
+
+
+def compare(
+    name: str, make: Callable[[], nn.Module], x: torch.Tensor, goal: float, rounds: int, repeat: int
+) -> list[dict[str, object]]:
+    """A robust step over a plain one, for each way to call Robust; updates are in, as they come."""
+    batch, samples = len(x), 50_000
+    y = torch.randint(10, (batch,))
+    numbers = torch.randperm(samples)[:batch]
+    functions = {"plain": step(make(), x, y, torch.Tensor.mean)}
+    for fraction in ("auto", 0.7):
+        for index in (False, True):
+            robust = Robust(inlier_fraction=fraction, samples=samples)  # type: ignore[arg-type]
+            # Past the warm-up, with a full window: what most steps of a training are like.
+            for _ in range(robust.warmup):
+                robust(torch.rand(batch), numbers if index else None)
+            call = (lambda f, r=robust: r(f, numbers)) if index else robust
+            functions[f"fraction {fraction}, {'with' if index else 'no'} index"] = step(make(), x, y, call)
+    seconds = interleaved(functions, rounds, repeat)
+    return [
+        {
+            "what": f"{name}: {key}, robust step / plain step",
+            "measured": value / seconds["plain"],
+            "goal": goal,
+        }
+        for key, value in seconds.items()
+        if key != "plain"
+    ]
+
+
+def update_cost() -> float:
+    """Milliseconds of one update with a window of 10^6 losses, estimates of the fraction included."""
+    robust = Robust(window=10**6, update_every=10**9)
+    robust(torch.rand(10**6))
+    robust.window.update(1.0)
+    rounds = 40
+    seconds = 0.0
+    for _ in range(rounds):
+        robust(torch.rand(1000))
+        begin = time.perf_counter()
+        robust.window.update(1.0)
+        seconds += time.perf_counter() - begin
+    return 1000 * seconds / rounds
+
+
+def memory_per_sample() -> float:
+    robust = Robust(samples=100_000)
+    robust(torch.rand(10), torch.arange(10))
+    return sum(buffer.numel() * buffer.element_size() for buffer in robust.memory.buffers()) / 100_000
+
+
+def run(quick: bool = False) -> list[dict[str, object]]:
+    """Overheads as ratios, and what they were meant to stay under."""
+    torch.manual_seed(0)
+    rows = compare(
+        "compact CNN, batch 128", compact_cnn, torch.randn(128, 3, 32, 32), 1.03, 5 if quick else 20, 2
+    )
+    # Updates come every 10 steps and estimates every 100: a repeat holds a whole number of both.
+    rows += compare("two-layer MLP, batch 256", mlp, torch.randn(256, 784), 1.25, 5 if quick else 15, 100)
+    rows.append(
+        {"what": "bytes of memory per sample with an index", "measured": memory_per_sample(), "goal": 12}
+    )
+    rows.append({"what": "update with a window of 10^6 losses, ms", "measured": update_cost(), "goal": 5})
+    return rows
