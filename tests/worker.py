@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 import inlier
@@ -36,15 +39,17 @@ def data(job: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def losses_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return (model(x).squeeze(1) - y) ** 2
+    return (model(x).sum(1) - y) ** 2
 
 
 def run(job: dict, rank: int | None) -> dict:
-    """Train as one of several processes, or alone on the joined batches (rank None); return what must agree."""
+    """Train as one of several processes, or alone on the joined batches (rank None): what must agree."""
     torch.manual_seed(0)
     x, y = data(job)
-    model: nn.Module = nn.Linear(4, 1)
-    if rank is not None:
+    model: nn.Module = nn.Linear(4, 2)
+    if rank is not None and job.get("sharded"):
+        fully_shard(model, mesh=init_device_mesh("cpu", (job["processes"],)))
+    elif rank is not None:
         model = DistributedDataParallel(model)
     robust = inlier.Robust(**job["robust"])
     optimizer = torch.optim.SGD(model.parameters(), 0.02)
@@ -68,7 +73,8 @@ def run(job: dict, rank: int | None) -> dict:
         record["scale"].append(robust.scale.tolist())
         record["fraction"].append(robust.inlier_fraction.tolist())
         record["collectives"].append(counting.calls)
-    record["weight"] = [p.tolist() for p in model.parameters()]
+    parameters = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    record["weight"] = [p.tolist() for p in parameters]
     if job["index"]:
         record["belief"] = torch.nan_to_num(robust.inlier_probability(), nan=-1).tolist()
     return record
