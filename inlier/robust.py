@@ -75,7 +75,7 @@ class Robust(nn.Module):
         *,
         warmup: int = 1000,
         window: int = 8192,
-        update_every: int = 10,
+        update_every: int = 20,
         divide_by: Literal["samples", "weights"] = "samples",
         running_mean: float = 0.7,
         samples: int | None = None,
@@ -179,12 +179,14 @@ class Robust(nn.Module):
         if self.hold > 1 and index is not None and len(self.memory.frozen):
             frozen = self.memory.frozen[index]
             weights = torch.where(frozen.isnan(), weights, frozen)
-        # A loss that is not finite gets weight 0 and is replaced besides: 0 * NaN would be NaN.
+        weights = (weights * (world / divisor)).to(flat.dtype)
         finite = evidence.isfinite()
-        weights = torch.where(finite, weights * (world / divisor), 0.0).to(flat.dtype)
-        loss = torch.dot(weights, torch.where(finite, flat, 0.0))
+        # Looking whether all are finite saves work where looking is cheap; on other devices it would wait.
+        if flat.device.type != "cpu" or not bool(finite.all()):
+            # A loss that is not finite gets weight 0 and is replaced besides: 0 * NaN would be NaN.
+            weights, flat = torch.where(finite, weights, 0.0), torch.where(finite, flat, 0.0)
         self._remember(evidence, groups)
-        return loss
+        return torch.dot(weights, flat)
 
     def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
         """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.

@@ -266,14 +266,16 @@ def _root(
     # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
     low, high = low - 1e-12, high + 1e-12
     if guess is not None:
-        # Looking on both sides of a guess costs two passes and saves many.
-        for end in (guess.log() - 0.004, guess.log() + 0.004):
+        # Looking on both sides of a guess costs two passes and saves many. Exact solves guess by a histogram,
+        # 0.4 % away at most; histograms by their last scale.
+        away = 0.004 if counts is None else 0.03
+        for end in (guess.log() - away, guess.log() + away):
             point = torch.where(
                 end.isfinite(), torch.minimum(torch.maximum(end, low), high), (low + high) / 2
             )
             low, at_low, high, at_high = _narrow(low, at_low, high, at_high, point, excess(point))
     # The middles of bins are not known better than this; losses are.
-    tolerance = 1e-7 if counts is not None else 1e-14
+    tolerance = 1e-6 if counts is not None else 1e-14
     for attempt in range(200):
         if bool((high - low <= tolerance * low.abs().clamp(min=1)).all()):
             break
