@@ -63,7 +63,7 @@ def labels(
 def study_running_mean(seeds: int) -> None:
     print("running_mean: test accuracy, average precision")
     for name, share in (("no index", 0.0), ("0", 0.0), ("0.5", 0.5), ("0.7", 0.7), ("0.9", 0.9)):
-        make = partial(Robust, running_mean=share)
+        make = partial(Robust, update_every=10, running_mean=share)
         results = [labels(make, seed, use_index=name != "no index") for seed in range(seeds)]
         print(f"  {name:8}", *(f"{mean(column):.3f}" for column in zip(*results, strict=True)), flush=True)
 
@@ -73,7 +73,8 @@ def study_regression(argument: str, values: Sequence[object], given: bool, seeds
     for value in values:
         ratios = []
         for rate in (0.6, 0.8, 0.9):
-            make = partial(Robust, inlier_fraction=1 - rate if given else "auto", **{argument: value})
+            fraction = 1 - rate if given else "auto"
+            make = partial(Robust, update_every=10, inlier_fraction=fraction, **{argument: value})
             ratios.append(mean(regression(make, rate, seed) for seed in range(seeds)))
         print(f"  {value!s:8}", *(f"{ratio:.2f}" for ratio in ratios), flush=True)
 
