@@ -162,6 +162,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
         [sys.executable, "-m", "inlier.cli", *arguments],
         env=ENVIRONMENT | {"TINY_LOG": str(log)}, cwd=ROOT, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # A shell that starts the tests in the background has them, and so their children, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     while not log.exists() or log.read_text().count("\n") < 4:
         time.sleep(0.02)
