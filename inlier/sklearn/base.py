@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -71,8 +72,9 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_starts = n_starts
         self.random_state = random_state
 
+    @abstractmethod
     def _base(self) -> Any:
-        raise NotImplementedError
+        """Return the estimator to wrap, or the default one."""
 
     def _fit(
         self,
