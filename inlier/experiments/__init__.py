@@ -61,6 +61,7 @@ Settings: TypeAlias = Mapping[str, Any]
 """JSON values by name: what a preset holds besides ``methods``, ``rates`` and ``seeds``."""
 
 EXPERIMENTS = {
+    "classification": "inlier.experiments.classification:EXPERIMENT",
     "regression": "inlier.experiments.regression:EXPERIMENT",
     "theory": "inlier.experiments.theory:EXPERIMENT",
 }
@@ -126,6 +127,19 @@ def no_figures(frame: pd.DataFrame, settings: Settings, out: Path) -> list[tuple
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where a long computation finds its data and keeps its state; no number depends on it.
+
+    Args:
+        checkpoints: A folder for the state of rows that are being computed, one file each, by ``Row.key``.
+        data: The folder of the data, if one was given.
+    """
+
+    checkpoints: Path
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
 class Experiment:
     """What the sweep needs to know of an experiment; the docstring of the module has an example.
 
@@ -144,6 +158,7 @@ class Experiment:
         batches: Takes the rows still to do and the number of processes; returns the units of work.
         rows: Takes methods, rates, number of seeds and settings; returns the rows, all combinations unless
             given.
+        has_places: Whether ``compute`` takes :class:`Places` as its argument ``places``.
     """
 
     name: str
@@ -151,10 +166,11 @@ class Experiment:
     methods: tuple[str, ...]
     presets: Mapping[str, Settings]
     metric: str
-    compute: Callable[[Sequence[Row]], Iterable[tuple[Row, Mapping[str, float] | Exception]]]
+    compute: Callable[..., Iterable[tuple[Row, Mapping[str, float] | Exception]]]
     figures: Callable[[pd.DataFrame, Settings, Path], list[tuple[str, str]]] = no_figures
     batches: Callable[[Sequence[Row], int], list[list[Row]]] = one_row_each
     rows: Callable[[Sequence[str], Sequence[float], int, Settings], list[Row]] = grid
+    has_places: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeAlias
 
 from inlier.experiments import Row, SweepError
 from inlier.experiments.journal import Record
+from inlier.experiments.together import broadcast, joined, launched_together
 
 Compute: TypeAlias = Callable[[Sequence[Row]], Iterable[tuple[Row, Mapping[str, float] | Exception]]]
 BACKENDS = ("loky", "dask", "ray")
@@ -51,7 +52,10 @@ def engine(backend: str, jobs: int, address: str | None = None) -> Iterator[Engi
         address: Of a running cluster; unless given, the environment names it (``DASK_SCHEDULER_ADDRESS``,
             ``RAY_ADDRESS``), and if that does not, a cluster of ``jobs`` processes is started here.
     """
-    if backend == "loky":
+    if launched_together():
+        with joined():
+            yield Together()
+    elif backend == "loky":
         yield Here() if jobs == 1 else Loky(jobs)
     elif backend == "dask":
         with _dask_client(jobs, address) as client:
@@ -107,6 +111,26 @@ class Here:
         """Yield the records one by one."""
         for unit in units:
             yield from ([record] for record in measure(compute, unit))
+
+
+@dataclass(frozen=True)
+class Together:
+    """The processes that ``torchrun`` started: all of them compute each row together."""
+
+    slots: int = 1
+
+    def run(self, compute: Compute, units: list[list[Row]]) -> Iterator[list[Record]]:
+        """Tell the other processes each unit, compute it with them, and yield the records."""
+        try:
+            for unit in units:
+                broadcast(unit)
+                for record in measure(compute, unit):
+                    if record.error is not None:
+                        # The others may wait in the middle of a step for ever: end, and torchrun ends them.
+                        raise SweepError(f"{record.row.method} at rate {record.row.rate:g}: {record.error}")
+                    yield [record]
+        finally:
+            broadcast(None)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The journal of a sweep: one line for each row that ended, and files that are never half-written."""
+"""The journal of a sweep: one line for each row that ended."""
 
 from __future__ import annotations
 
@@ -134,18 +134,3 @@ class Journal:
             # A line that a failing disk spoiled costs that row and no other: it is computed again.
             return
         self._is_new(record)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment a reader sees the old content or the new, never a part.
-
-    Args:
-        path: The file; it may exist.
-        content: All of its bytes.
-    """
-    new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)

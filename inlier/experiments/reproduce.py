@@ -40,6 +40,7 @@ def reproduce(
     address: str | None = None,
     console: Console | None = None,
     write_every: float = WRITE_EVERY,
+    data: Path | None = None,
 ) -> Outcome:
     """Compute what is missing of a plan, and write results, figures and README.
 
@@ -52,9 +53,10 @@ def reproduce(
         address: Of the cluster.
         console: Where to show progress, if it is a terminal.
         write_every: Seconds between two writings of the results while the sweep runs.
+        data: The folder of the data, for experiments that need some.
     """
     start = written = time.monotonic()
-    sweep = Sweep(plan.experiment, plan.rows, out)
+    sweep = Sweep(plan.experiment, plan.rows, out, data)
 
     def results() -> Results:
         return Results.of(sweep, plan, command, time.monotonic() - start)

@@ -18,9 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from inlier.experiments import Plan
-from inlier.experiments.journal import Record, write_whole
+from inlier.experiments.journal import Record
 from inlier.experiments.plots import curve_plot, curves, save_figure
 from inlier.experiments.sweep import Sweep
+from inlier.files import write_whole
 
 __all__ = [
     "Results",

@@ -7,11 +7,13 @@ Killing any of them, or this process, at any moment loses at most the rows that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from inlier.experiments import Experiment, Row
-from inlier.experiments.engines import engine
+from inlier.experiments import Experiment, Places, Row
+from inlier.experiments.engines import Compute, engine
 from inlier.experiments.journal import Journal, Record
+from inlier.experiments.together import launched_together
 
 JOURNAL = "rows.jsonl"
 
@@ -24,6 +26,7 @@ class Sweep:
         rows: What to compute. Rows that are finished in the journal are not computed again; those that failed
             are. Other rows of the journal, of other settings say, are left alone.
         out: The output folder, with the journal ``rows.jsonl``.
+        data: The folder of the data, for experiments that need some.
 
     Example:
         >>> import tempfile
@@ -37,10 +40,13 @@ class Sweep:
         [0.1, 0.2]
     """
 
-    def __init__(self, experiment: Experiment, rows: Sequence[Row], out: Path) -> None:
+    def __init__(
+        self, experiment: Experiment, rows: Sequence[Row], out: Path, data: Path | None = None
+    ) -> None:
         self.experiment = experiment
         self.rows = list(dict.fromkeys(rows))
         self.out = out
+        self.data = data
         self.running = 0
         self._records: dict[str, Record] = {}
 
@@ -73,7 +79,8 @@ class Sweep:
         with Journal(self.out / JOURNAL, self.experiment.name) as journal:
             self._records = journal.records
             waiting = [row for row in self.rows if not self._is_done(row)]
-            if not waiting:
+            # Processes that compute along wait for a word even if there is nothing to do.
+            if not waiting and not launched_together():
                 return
             with engine(backend, jobs, address) as workers:
                 slots = workers.slots
@@ -83,7 +90,7 @@ class Sweep:
                 self.running = sum(map(len, left[:slots]))
                 if watch:
                     watch(self)
-                for records in workers.run(self.experiment.compute, units):
+                for records in workers.run(compute_at(self.experiment, self.out, self.data), units):
                     journal.append(records)
                     for unit in left[:]:
                         unit.difference_update(record.row for record in records)
@@ -99,6 +106,14 @@ class Sweep:
 
     def _ended(self) -> list[Record]:
         return [self._records[row.key] for row in self.rows if row.key in self._records]
+
+
+def compute_at(experiment: Experiment, out: Path, data: Path | None) -> Compute:
+    """Return an experiment's ``compute`` with the places it works at, if it takes them."""
+    if not experiment.has_places:
+        return experiment.compute
+    places = Places((out / "checkpoints").resolve(), None if data is None else data.resolve())
+    return partial(experiment.compute, places=places)
 
 
 def _check_units(units: Sequence[Sequence[Row]], waiting: Sequence[Row]) -> None:

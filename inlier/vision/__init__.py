@@ -1,0 +1,1 @@
+"""Images: networks, data in memory, whole-batch augmentation, label noise."""
