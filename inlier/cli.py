@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, cast
 
 try:
     import typer
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from inlier.experiments import Experiment
 
-EXTRA = ("joblib", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "typer")
+EXTRA = ("jinja2", "joblib", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "skops", "typer")
 """What the extra ``cli`` brings, by import name."""
 
 # UsageError of click. typer names only its heirs, and new releases of typer hold a click of their own.
@@ -64,7 +66,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="regression, theory, or your own experiment as package.module:ATTRIBUTE."
+            metavar="NAME",
+            help="classification, regression, theory, or your own experiment as package.module:ATTRIBUTE.",
         ),
     ],
     preset: Annotated[str, typer.Option(help="paper, cpu or smoke: how much of it to compute.")] = "cpu",
@@ -81,6 +84,12 @@ def reproduce(
         typer.Option(
             help="Of a running cluster.",
             show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the data, for experiments that need some.", show_default="the Hugging Face hub"
         ),
     ] = None,
 ) -> None:
@@ -105,12 +114,17 @@ def reproduce(
     from inlier.experiments.reproduce import Stopped
     from inlier.experiments.reproduce import reproduce as run
     from inlier.experiments.results import summary_table
+    from inlier.experiments.sweep import compute_at
+    from inlier.experiments.together import follow, is_follower
 
     console = _console()
     folder = out or Path("runs", f"{wanted.experiment.name}-{preset}")
     command = shlex.join(["inlier", *sys.argv[1:]])
+    if is_follower():
+        follow(compute_at(wanted.experiment, folder, data))
+        return
     try:
-        outcome = run(wanted, folder, command, jobs or cpu_count(), backend, address, console)
+        outcome = run(wanted, folder, command, jobs or cpu_count(), backend, address, console, data=data)
     except Stopped as stop:
         _leave(f"stopped; {stop}. To go on, run the same command: {command}", 130)
     except SweepError as error:
@@ -126,6 +140,82 @@ def reproduce(
             f"{first.row.method} at rate {first.row.rate:g} first: {first.error}",
             1,
         )
+
+
+@app.command(epilog="Example:  inlier fit houses.csv --target price")
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: a CSV or Parquet file.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    task: Annotated[
+        str,
+        typer.Option(
+            help="auto, regression or classification. auto: classes are text, true and false, and whole "
+            "numbers of at most 10 different values, each with 10 rows in the mean."
+        ),
+    ] = "auto",
+    model: Annotated[str, typer.Option(help="linear or boosting.")] = "linear",
+    inlier_fraction: Annotated[
+        str, typer.Option(help="The fraction of right rows, like 0.8, or auto to estimate it.")
+    ] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/NAME-fit")] = None,
+    seed: Annotated[int, typer.Option(help="Seeds all that is random.")] = 0,
+    drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output.")] = False,
+) -> None:
+    """Fit a table of which an unknown part is wrong: a model, a ranking of suspect rows, a report.
+
+    docs/guides/fit.md tells what is done with the columns.
+    """
+    from inlier.fit import InputError
+
+    folder = out or Path("runs", f"{data.stem}-fit")
+    try:
+        fraction = _fraction(inlier_fraction)
+        from inlier.fit.run import STEPS, Request
+        from inlier.fit.run import fit as run
+
+        request = Request(data, target, folder, task, model, fraction, seed, drop or (), overwrite)
+        with _progress(STEPS) as say:
+            outcome = run(request, say)
+    except InputError as error:
+        _leave(str(error), 2)
+    except KeyboardInterrupt:
+        _leave("stopped; nothing was written", 130)
+    except OSError as error:
+        _leave(f"out {str(folder)!r} cannot be written: {error.strerror or error}", 1)
+    for line in outcome.notes:
+        typer.echo(line)
+    for heading, text in outcome.summary:
+        typer.echo(f"{typer.style(f'{heading:<16}', bold=True)} {text}")
+
+
+@app.command(epilog="Example:  inlier predict runs/houses-fit new.csv --out predictions.csv")
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of inlier fit.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with the columns of the fit.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write predictions: Parquet if it ends in .parquet, else CSV.")
+    ] = Path("predictions.csv"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
+) -> None:
+    """Predict the rows of a table with a model of inlier fit."""
+    from inlier.fit import InputError
+
+    try:
+        from inlier.fit.predict import predict as run
+
+        done = run(folder, data, out, overwrite)
+    except InputError as error:
+        _leave(str(error), 2)
+    except KeyboardInterrupt:
+        _leave("stopped; nothing was written", 130)
+    except OSError as error:
+        _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
+    if done.ignored:
+        typer.echo(f"columns not used: {', '.join(map(repr, done.ignored))}")
+    typer.echo(f"{done.rows:,} rows predicted: {done.out}")
 
 
 @app.command(epilog="Example:  inlier kernels --plot kernels.png")
@@ -163,6 +253,32 @@ def _console() -> Console:
 
     # A file or a pipe has no width of its own: take one that holds whole tables.
     return Console() if sys.stdout.isatty() else Console(width=206)
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar that moves on with each step, and give what moves it; nothing where nobody looks."""
+    console = _console()
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=steps, completed=-1)
+        yield lambda step: bar.update(task, advance=1, description=step)
+
+
+def _fraction(text: str) -> float | Literal["auto"]:
+    from inlier.fit import InputError
+
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"inlier fraction {text!r} is no number; choose auto, or one like 0.8") from None
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -1,0 +1,33 @@
+"""``inlier fit`` and ``inlier predict``: a robust model, a ranking of suspects and a report, without code.
+
+- ``tables``: reading CSV and Parquet, and refusing what is no table;
+- ``columns``: what each column is (a number, a category, a date), and what the target asks for;
+- ``transformers``, ``pipeline``: the scikit-learn pipeline that prepares columns, and its model;
+- ``models``: the pipeline in a file, without pickle;
+- ``heldout``: the error of the robust and the plain model on rows that neither has seen;
+- ``suspects``: the ranking of rows, and where each of them is unusual;
+- ``outputs``: folders and files that are written whole or not at all;
+- ``run``, ``predict``: the two commands.
+"""
+
+from __future__ import annotations
+
+__all__ = ["InputError", "shown"]
+
+WIDEST = 60
+"""So many characters of a user's text are quoted in a message."""
+
+
+class InputError(ValueError):
+    """Data or arguments that cannot be used, and what to do about it, in one line."""
+
+
+def shown(text: object) -> str:
+    """Return a user's text for a message: quoted, on one line, not too long.
+
+    Example:
+        >>> print(shown("two\\nlines"), shown("x" * 100)[-8:])
+        'two\\nlines' xxxxx...
+    """
+    quoted = repr(str(text))
+    return quoted if len(quoted) <= WIDEST else quoted[: WIDEST - 3] + "..."
