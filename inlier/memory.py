@@ -35,8 +35,9 @@ class SampleMemory(nn.Module):
         self.register_buffer("mean", torch.full((samples or 0,), math.nan))
         # The weights that stay as they are while they are held; empty unless they are.
         self.register_buffer("frozen", torch.empty(0))
-        # The group of each sample; empty unless groups are used.
-        self.register_buffer("groups", torch.empty(0, dtype=torch.int16))
+        # The group of each sample; empty unless groups are used. (Of int32, since gloo knows no int16, and
+        # DistributedDataParallel broadcasts the buffers of the modules in it.)
+        self.register_buffer("groups", torch.empty(0, dtype=torch.int32))
 
     def __len__(self) -> int:
         return self._size
@@ -65,7 +66,7 @@ class SampleMemory(nn.Module):
         self.last[index] = losses
         if groups is not None:
             self._make_groups()
-            self.groups[index] = groups.to(torch.int16)
+            self.groups[index] = groups.to(torch.int32)
         return mean
 
     def replace(self, losses: Tensor, groups: Tensor | None = None) -> None:
@@ -81,7 +82,7 @@ class SampleMemory(nn.Module):
             kept[: len(losses)] = losses
         if groups is not None:
             self._make_groups()
-            self.groups[: len(losses)] = groups.to(torch.int16)
+            self.groups[: len(losses)] = groups.to(torch.int32)
 
     def _reserve(self, index: Tensor) -> None:
         """Make room for these sample numbers, or raise for those that cannot be."""
@@ -112,7 +113,7 @@ class SampleMemory(nn.Module):
 
     def _make_groups(self) -> None:
         if not len(self.groups):
-            self.groups = torch.zeros(len(self.mean), dtype=torch.int16, device=self.mean.device)
+            self.groups = torch.zeros(len(self.mean), dtype=torch.int32, device=self.mean.device)
 
     def freeze(self, weights: Tensor) -> None:
         """Hold these weights, one a sample; NaN where a sample was never seen."""
@@ -135,5 +136,5 @@ class SampleMemory(nn.Module):
                 )
             self._size = len(saved)
             for name in ("last", "mean", "frozen", "groups"):
-                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.mean.device))
+                setattr(self, name, getattr(self, name).new_empty(len(state_dict[prefix + name])))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

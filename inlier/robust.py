@@ -11,10 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from inlier import kernels, processes
+from inlier import kernels, processes, traced
+from inlier.arguments import check, flat_losses, groups_or_labels, kept, plain_mean
+from inlier.history import History
 from inlier.kernels import Kernel
+from inlier.labels import HeldOut
 from inlier.memory import SampleMemory
-from inlier.window import DISTINCT, LossWindow
+from inlier.metrics import LastCall, call_metrics, scale_metrics
+from inlier.window import BITS, DISTINCT, UNSEEN, LossWindow
 
 __all__ = ["Robust"]
 
@@ -104,11 +108,17 @@ class Robust(nn.Module):
             self.kernel, None if inlier_fraction == "auto" else float(inlier_fraction), window
         )
         self.memory = SampleMemory(running_mean, samples)
+        self.held_out = HeldOut(BITS)
         self.register_buffer("kernel_label", _label(self.kernel))
         self.bad_losses = 0
         """How many losses were infinite or NaN up to the last update; each got weight 0."""
+        self.history = History()
+        """(Call number, scale, inlier fraction) at some of the updates, in order; means over groups."""
         self._step, self._capacity, self._warned = 0, 0, set[str]()
         self._grouped: bool | None = None
+        self._labelled = False
+        self._last = LastCall()
+        self._name = traced.register(self)
 
     @property
     def scale(self) -> Tensor:
@@ -133,14 +143,13 @@ class Robust(nn.Module):
         scales = self.window.scales[groups] if self._grouped else self.window.scales
         return torch.where(means.isnan(), math.nan, self.kernel.slope((means / scales).clamp(min=0)))
 
-    # Its bookkeeping depends on counts and sizes: a compiled training step runs it as it is.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self,
         losses: Tensor,
         index: Tensor | None = None,
         groups: Tensor | None = None,
         mask: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
         """Return the weighted mean of the losses; in ``eval()`` the plain mean.
 
@@ -149,44 +158,145 @@ class Robust(nn.Module):
             index: The number of each element's sample, of the shape of the losses.
             groups: The group of each element (0, 1, ...), of the shape of the losses.
             mask: True where an element counts; the others are left out of everything.
+            labels: The class of each element, in place of ``groups``, where losses are cross-entropies of
+                labels some of which may be wrong; needs ``index``. See :mod:`inlier.labels`.
 
         Returns:
             A scalar. Over several processes its mean is the loss of one process on the joined batch, as is
             the mean of its gradients, which DistributedDataParallel takes.
         """
-        _check(losses, index, groups, mask)
-        if self.hold > 1 and index is None:
-            raise ValueError(
-                f"hold = {self.hold} takes weights from the stored loss of each sample, and needs its "
-                "number: call robust(losses, index) with a dataset that returns it, or use hold=1"
-            )
-        if mask is not None:
-            keep = mask.bool()
-            losses = losses[keep]
-            index = None if index is None else index[keep]
-            groups = None if groups is None else groups[keep]
-        flat = losses.reshape(-1)
-        flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+        groups = groups_or_labels(groups, labels, self._labelled and self.training)
+        self._labelled |= labels is not None
+        check(losses, index, groups, mask, self.hold, self._labelled)
+        flat = flat_losses(losses)
         if not self.training:
-            return flat.mean() if len(flat) else flat.sum()
-        index = None if index is None else index.reshape(-1)
-        groups = None if groups is None else groups.reshape(-1)
-        self._settle(groups, flat.device)
+            return plain_mean(flat, mask)
+        if torch.compiler.is_compiling():
+            weights = traced.weigh(self._name, flat.detach(), index, groups, mask, True)
+            # A loss that is masked out or not finite has weight 0, but 0 * NaN would be NaN.
+            return torch.dot(weights, torch.where(weights == 0, 0.0, flat))
+        flat, index, groups = kept(flat, index, groups, mask)
+        weights, factor, finite = self._judge(flat.detach(), index, groups)
+        if finite is not None:
+            flat = torch.where(finite, flat, 0.0)
+        return torch.dot((weights * factor).to(flat.dtype), flat)
 
-        world, divisor, evidence = self._meet(flat.detach().float(), index, groups)
+    def weigh(
+        self,
+        losses: Tensor,
+        index: Tensor | None = None,
+        groups: Tensor | None = None,
+        mask: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Learn from the losses as a call does, and return the weight of each, for a reduction of your own.
+
+        Args:
+            losses: As in a call; so are the next three.
+            index: The numbers of the samples.
+            groups: Their groups.
+            mask: True where an element counts.
+
+        Returns:
+            Weights of the shape of the losses, without a graph and not divided by anything; 0 where an
+            element is masked out or its loss is infinite or NaN. In ``eval()`` the others are 1, and nothing
+            is learned.
+
+        Example:
+            >>> robust = Robust()
+            >>> losses = torch.rand(2, 3)
+            >>> robust.weigh(losses)  # before the first update all are believed
+            tensor([[1., 1., 1.],
+                    [1., 1., 1.]])
+        """
+        groups = groups_or_labels(groups, labels, self._labelled and self.training)
+        self._labelled |= labels is not None
+        check(losses, index, groups, mask, self.hold, self._labelled)
+        flat = flat_losses(losses).detach()
+        if torch.compiler.is_compiling():
+            weights = traced.weigh(self._name, flat, index, groups, mask, False)
+        else:
+            weights = self.flat_weights(flat, index, groups, mask, divided=False)
+        return weights.view(losses.shape)
+
+    def metrics(self, prefix: str = "", together: bool = False) -> dict[str, float]:
+        """Return what a logger may want to know of the training, as floats.
+
+        ``inlier_fraction`` and ``scale`` (infinite where every loss has weight 1) are those in force and the
+        same on every process; with groups the fraction is the mean over recent losses, and ``scale/0``,
+        ``inlier_fraction/0``, ... are those of the groups. ``bad_losses`` counts infinite and NaN losses.
+        ``fraction_kept`` (the mean weight), ``weighted_loss`` (what the call returned) and ``plain_loss``
+        (the mean of the finite losses) are of the last call in training, and absent before it.
+
+        A training step pays nothing for them; this call waits for the device once or twice.
+
+        Args:
+            prefix: Put before each name, as in "robust/".
+            together: Whether the last call is that of all processes, not of this one. Then all processes
+                must ask at the same time, for one collective.
+
+        Example:
+            >>> robust = Robust()
+            >>> loss = robust(torch.tensor([1.0, 3.0]))
+            >>> robust.metrics()["plain_loss"], robust.metrics("robust/")["robust/fraction_kept"]
+            (2.0, 1.0)
+        """
+        window = self.window
+        sizes = window.counts.sum(1)
+        numbers = scale_metrics(window.scales, window.fractions, sizes, bool(self._grouped), UNSEEN)
+        sums = self._last.sums().to(window.scales.device)
+        if together and processes.world_size(self.process_group) > 1:
+            processes.add_up(sums, self.process_group)
+        numbers |= {"bad_losses": float(self.bad_losses)} | call_metrics(sums)
+        return {prefix + name: number for name, number in numbers.items()}
+
+    @property
+    def last_weights(self) -> Tensor | None:
+        """The weights of the last call in training, flat and without what the mask left out; None before."""
+        return self._last.weights
+
+    def flat_weights(
+        self, flat: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None, divided: bool
+    ) -> Tensor:
+        """Do :meth:`weigh` on flat losses, with weights divided as in a call, or not at all."""
+        keep = None if mask is None else mask.reshape(-1).bool()
+        if self.training:
+            weights, factor, _ = self._judge(*kept(flat, index, groups, mask))
+            weights = (weights * factor if divided else weights.clone()).to(flat.dtype)
+        else:
+            weights = (flat if keep is None else flat[keep]).isfinite().to(flat.dtype)
+        return weights if keep is None else torch.zeros_like(flat).masked_scatter(keep, weights)
+
+    def _judge(
+        self, losses: Tensor, index: Tensor | None, groups: Tensor | None
+    ) -> tuple[Tensor, Tensor | float, Tensor | None]:
+        """Learn from flat losses of this process, without a graph.
+
+        Returns:
+            Their weights, 0 where a loss is not finite; what to multiply them by for a loss; and which losses
+            are finite, None if all of them are known to be.
+        """
+        self._settle(groups, losses.device)
+        world, divisor, evidence = self._meet(losses.float(), index, groups)
         scales = self.window.scales if groups is None else self.window.scales[groups]
         weights = self.kernel.slope((evidence / scales).clamp_(min=0))
         if self.hold > 1 and index is not None and len(self.memory.frozen):
             frozen = self.memory.frozen[index]
             weights = torch.where(frozen.isnan(), weights, frozen)
-        weights = (weights * (world / divisor)).to(flat.dtype)
-        finite = evidence.isfinite()
+        if self._labelled and index is not None and groups is not None:
+            if self.held_out.is_settled:
+                weights = weights * (evidence <= self.window.cuts[groups])
+            else:
+                weights = self.held_out.leave_out(weights, losses, index)
+        finite: Tensor | None = evidence.isfinite()
         # Looking whether all are finite saves work where looking is cheap; on other devices it would wait.
-        if flat.device.type != "cpu" or not bool(finite.all()):
-            # A loss that is not finite gets weight 0 and is replaced besides: 0 * NaN would be NaN.
-            weights, flat = torch.where(finite, weights, 0.0), torch.where(finite, flat, 0.0)
+        if losses.device.type == "cpu" and bool(finite.all()):  # type: ignore[union-attr]
+            finite = None
+        else:
+            weights = torch.where(finite, weights, 0.0)  # type: ignore[arg-type]
+        self._last.weights, self._last.losses = weights, losses
         self._remember(evidence, groups)
-        return torch.dot(weights, flat)
+        return weights, world / divisor, finite
 
     def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
         """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
@@ -228,7 +338,7 @@ class Robust(nn.Module):
         """
         most = int(groups.max()) + 1 if groups is not None and groups.numel() else 0
         self.window.reserve(most)
-        part = self._expected_weight(len(losses), groups)
+        part = self._last.expected = self._expected_weight(len(losses), groups)
         world = processes.world_size(self.process_group)
         if world == 1:
             if index is not None:
@@ -270,22 +380,39 @@ class Robust(nn.Module):
     def _update(self, together: bool) -> None:
         progress = self._step / self.warmup if self.warmup else 1.0
         samples = len(self.memory) or DISTINCT
-        bad = self.window.update(progress, self.process_group, together, samples)
+        fraction = self._label_fraction() if self._labelled else None
+        bad = self.window.update(progress, self.process_group, together, samples, fraction)
+        self.history.offer(self._step, self.window.scales, self.window.fractions, UNSEEN)
         if bad:
             self.bad_losses += bad
             self._warn("bad", "infinite or NaN losses get weight 0; robust.bad_losses counts them")
         if self.hold > 1 and len(self.memory):
             self.memory.freeze(self.inlier_probability())
 
+    def _label_fraction(self) -> float:
+        """Return the fraction of right labels in force: 1 while samples are held out."""
+        if not self.held_out.is_settled:
+            self.held_out.update(self.memory.means, len(self.window.scales), self.process_group)
+        if not self.held_out.is_settled:
+            return 1.0
+        given = self.window.given_fraction
+        return self.held_out.fraction if given is None else given
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._name = traced.register(self)  # A copy is another one.
+
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            warnings.warn(message, RuntimeWarning, stacklevel=8)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         grouped = -1 if self._grouped is None else int(self._grouped)
-        destination[prefix + "counters"] = torch.tensor([self._step, self.bad_losses, grouped])
+        counters = [self._step, self.bad_losses, grouped, int(self._labelled)]
+        destination[prefix + "counters"] = torch.tensor(counters)
+        destination[prefix + "history"] = self.history.state()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         label = state_dict.get(prefix + "kernel_label")
@@ -295,8 +422,12 @@ class Robust(nn.Module):
                 f"{_text(self.kernel_label)}: build Robust with the checkpoint's kernel"
             )
         if prefix + "counters" in state_dict:
-            self._step, self.bad_losses, grouped = state_dict.pop(prefix + "counters").tolist()
-            self._grouped = None if grouped < 0 else bool(grouped)
+            # Early checkpoints know of no labels.
+            counters = [*state_dict.pop(prefix + "counters").tolist(), 0]
+            self._step, self.bad_losses, grouped, labelled = counters[:4]
+            self._grouped, self._labelled = None if grouped < 0 else bool(grouped), bool(labelled)
+        if prefix + "history" in state_dict:  # Early checkpoints have none.
+            self.history.restore(state_dict.pop(prefix + "history"))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
@@ -308,30 +439,3 @@ def _label(kernel: Kernel) -> Tensor:
 
 def _text(label: Tensor) -> str:
     return bytes(label.tolist()).decode()
-
-
-def _check(losses: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None) -> None:
-    """Raise on what a user may get wrong, and say what to write instead."""
-    if not isinstance(losses, Tensor) or not losses.is_floating_point():
-        raise TypeError(
-            f"losses must be a floating-point tensor, not {getattr(losses, 'dtype', type(losses))}"
-        )
-    if losses.dim() == 0:
-        raise ValueError(
-            "losses is a single number, so it was averaged already: compute it with reduction='none', as in "
-            "robust(F.cross_entropy(logits, y, reduction='none'))"
-        )
-    for name, tensor in (("index", index), ("groups", groups), ("mask", mask)):
-        if tensor is None:
-            continue
-        if tensor.requires_grad:
-            raise ValueError(
-                f"{name} requires grad, but nothing can be learned through it: pass {name}.detach()"
-            )
-        if tensor.shape != losses.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)} and losses {tuple(losses.shape)}: give one for each "
-                "loss (for one weight a row, average the losses of the row first: losses.mean(1))"
-            )
-        if name != "mask" and (tensor.is_floating_point() or tensor.dtype == torch.bool):
-            raise TypeError(f"{name} must hold whole numbers, not {tensor.dtype}: pass {name}.long()")

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from inlier import processes
 from inlier.alternation import Belief, lend, update
 from inlier.fraction import InlierFit
-from inlier.kernels import Kernel
+from inlier.kernels import Kernel, Truncated
+from inlier.scale import solve_scales
 
 __all__ = ["LossWindow"]
 
@@ -31,6 +32,9 @@ GROUPS_PER_ESTIMATE = 8
 
 SMOOTHING = 0.7
 """The share of the old estimate in the new one."""
+
+CUT = 0.9
+"""Of class labels this part of the right ones is kept: a wrong label costs more than a lost one."""
 
 DISTINCT = 1000
 """An estimate takes a window for no more losses than this. It may hold the same sample many times over, and a
@@ -56,6 +60,7 @@ class LossWindow(nn.Module):
     fractions: Tensor
     targets: Tensor
     scales: Tensor
+    cuts: Tensor
     mixtures: Tensor
     singles: Tensor
 
@@ -76,6 +81,7 @@ class LossWindow(nn.Module):
             "fractions": torch.ones(groups),
             "targets": torch.full((groups,), 1.0 if self.given_fraction is None else self.given_fraction),
             "scales": torch.full((groups,), UNSEEN),
+            "cuts": torch.full((groups,), UNSEEN),
             "mixtures": torch.full((groups, 2, 7), math.nan),
             "singles": torch.full((groups, 2, 4), math.nan),
         }
@@ -119,6 +125,7 @@ class LossWindow(nn.Module):
         group: dist.ProcessGroup | None = None,
         together: bool = True,
         samples: int = DISTINCT,
+        label_fraction: float | None = None,
     ) -> int:
         """Take in the losses counted since the last update, and believe anew.
 
@@ -127,6 +134,8 @@ class LossWindow(nn.Module):
             group: The processes that train together.
             together: Whether the losses of all processes are to be added up; False if each has them all.
             samples: How many samples there are, as far as is known.
+            label_fraction: If groups are class labels, the fraction of right ones; nothing is estimated then,
+                and the losses beyond :data:`CUT` times that quantile are cut off.
 
         Returns:
             How many of the new losses were infinite or NaN.
@@ -140,14 +149,17 @@ class LossWindow(nn.Module):
 
         self.rounds += 1
         count, estimate = len(self.scales), list[int]()
-        if self.given_fraction is None and self.rounds % ESTIMATE_EVERY == 0:
+        if label_fraction is not None:
+            self.targets.fill_(label_fraction)
+        elif self.given_fraction is None and self.rounds % ESTIMATE_EVERY == 0:
             turn = self.rounds // ESTIMATE_EVERY * GROUPS_PER_ESTIMATE
             estimate = sorted({(turn + k) % count for k in range(min(count, GROUPS_PER_ESTIMATE))})
+        lent = lend(self.counts.cpu(), LENT)
         belief = update(
             self._belief(),
-            lend(self.counts.cpu(), LENT),
+            lent,
             self.kernel,
-            progress,
+            progress if label_fraction is None else 1.0,
             estimate,
             smoothing=SMOOTHING,
             search=self._is_time_to_search(),
@@ -156,6 +168,9 @@ class LossWindow(nn.Module):
         self.targets.copy_(belief.target)
         self.fractions.copy_(belief.inlier_fraction)
         self.scales.copy_(belief.scale.clamp(max=UNSEEN))
+        if label_fraction is not None and label_fraction < 1:
+            cut = torch.full((count,), CUT * label_fraction, dtype=torch.float64)
+            self.cuts.copy_(solve_scales(lent, Truncated(), cut).clamp(max=UNSEEN))
         for row in estimate:
             fit = belief.fits[row]
             if fit is not None and fit.mixtures is not None and fit.singles is not None:
@@ -184,6 +199,8 @@ class LossWindow(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         if prefix + "counts" in state_dict:
             # The number of groups is the checkpoint's.
+            # Early checkpoints have no cuts.
+            state_dict.setdefault(prefix + "cuts", torch.full_like(state_dict[prefix + "scales"], UNSEEN))
             for name in self._first(1):
                 setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.scales.device))
             self.pending = state_dict.pop(prefix + "pending").clone().to(self.scales.device)

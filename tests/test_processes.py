@@ -58,7 +58,7 @@ def numbers(nested) -> list[float]:
         (2, True, True, {"inlier_fraction": 0.7}),
         (2, False, True, {"inlier_fraction": 0.7, "divide_by": "weights"}),
         (2, True, False, {"inlier_fraction": 0.7, "hold": 5}),
-        (2, True, False, {"sharded": True}),
+        pytest.param(2, True, False, {"sharded": True}, id="FSDP2"),
         (4, True, False, {"divide_by": "weights"}),
         (4, False, False, {"inlier_fraction": 0.7, "kernel": "truncated"}),
     ],
@@ -77,6 +77,9 @@ def test_many_processes_are_one_process_on_the_joined_batch(tmp_path, processes,
     for key in ("scale", "fraction", "weight", "belief"):
         expected = pytest.approx(numbers(alone.get(key, [])), rel=1e-3, abs=1e-5)
         assert numbers(records[0].get(key, [])) == expected
+    # The mean of the ranks' losses is the loss on the joined batch.
+    losses = [sum(step) / processes for step in zip(*(record["loss"] for record in records), strict=True)]
+    assert losses == pytest.approx(alone["loss"], rel=1e-3, abs=1e-5)
     # One small collective a step, two where the scale is updated; one more when a batch is the largest yet.
     every = task["robust"].get("hold", task["robust"]["update_every"])
     calls = records[0]["collectives"]

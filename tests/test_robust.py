@@ -245,7 +245,7 @@ class TestMemory:
     def test_bytes_per_sample(self):
         for arguments, groups, most in [
             ({}, None, 8),
-            ({}, torch.zeros(1000, dtype=torch.long), 10),
+            ({}, torch.zeros(1000, dtype=torch.long), 12),
             ({"hold": 2}, None, 12),
         ]:
             robust = Robust(samples=1000, **arguments)
@@ -552,6 +552,16 @@ class TestState:
         other.load_state_dict(model.state_dict())
         losses = torch.rand(30)
         assert torch.equal(model.robust(losses, torch.arange(30)), other.robust(losses, torch.arange(30)))
+
+    def test_a_checkpoint_with_groups_of_fewer_bits_is_read(self):
+        robust = Robust()
+        robust(torch.rand(4), torch.arange(4), groups=torch.tensor([0, 1, 2, 1]))
+        state = robust.state_dict()
+        state["memory.groups"] = state["memory.groups"].to(torch.int16)
+        fresh = Robust()
+        fresh.load_state_dict(state)
+        assert fresh.memory.groups.dtype == torch.int32
+        assert fresh.memory.groups.tolist() == [0, 1, 2, 1]
 
     def test_another_kernel_is_refused(self):
         state = Robust(kernels.Barron(alpha=-1.0)).state_dict()

@@ -23,10 +23,11 @@ from joblib.externals.loky import get_reusable_executor
 
 from inlier.experiments import Row, SweepError, load, plan
 from inlier.experiments.engines import KILLED
-from inlier.experiments.journal import Journal, Record, write_whole
+from inlier.experiments.journal import Journal, Record
 from inlier.experiments.plots import COLOURS, curve_plot, style
 from inlier.experiments.results import Results, cells, frame_of, write_readme, write_results
 from inlier.experiments.sweep import Sweep
+from inlier.files import write_whole
 from tests.tiny_experiment import BATCHED, EXPERIMENT, ONE_BAD, THREADS
 
 ROOT = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
@@ -406,7 +407,7 @@ def test_plan_takes_the_preset_and_what_replaces_parts_of_it():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nope", "choose from regression, theory, or your own"),
+        ("nope", "choose from classification, regression, theory, or your own"),
         ("nope.nope:X", "there is no module 'nope'"),
         ("tests.nope:X", "there is no module 'tests.nope'"),
         ("tests.tiny_experiment:X", "has no Experiment named 'X'"),

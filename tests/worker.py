@@ -53,7 +53,7 @@ def run(job: dict, rank: int | None) -> dict:
         model = DistributedDataParallel(model)
     robust = inlier.Robust(**job["robust"])
     optimizer = torch.optim.SGD(model.parameters(), 0.02)
-    record: dict = {"scale": [], "fraction": [], "collectives": [], "weight": []}
+    record: dict = {"scale": [], "fraction": [], "collectives": [], "weight": [], "loss": []}
     counting = Collectives()
     for step in range(job["steps"]):
         if job.get("die") == [rank, step]:
@@ -73,6 +73,7 @@ def run(job: dict, rank: int | None) -> dict:
         record["scale"].append(robust.scale.tolist())
         record["fraction"].append(robust.inlier_fraction.tolist())
         record["collectives"].append(counting.calls)
+        record["loss"].append(loss.item())
     parameters = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     record["weight"] = [p.tolist() for p in parameters]
     if job["index"]:

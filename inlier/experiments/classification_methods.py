@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from inlier import processes
 from inlier.memory import SampleMemory
 from inlier.rivals import LOSSES, co_teaching, trimmed
 from inlier.rivals.clipping import clipping_factor, global_norm, normalising_factor
@@ -61,7 +62,7 @@ class Adaptive(Method):
     Args:
         task: What is trained.
         robust: The module at the loss.
-        known: Whether it is given sample numbers and, as groups, the given labels.
+        known: Whether it is given sample numbers and labels.
     """
 
     def __init__(self, task: Task, robust: Robust, known: bool = True) -> None:
@@ -71,7 +72,7 @@ class Adaptive(Method):
     def forward(self, logits: Sequence[Tensor], labels: Tensor, index: Tensor) -> Tensor:
         """Return the weighted loss."""
         losses = cross_entropy(logits[0], labels, reduction="none")
-        loss: Tensor = self.robust(losses, index, labels) if self.known else self.robust(losses)
+        loss: Tensor = self.robust(losses, index, labels=labels) if self.known else self.robust(losses)
         return loss
 
     def suspicion(self, labels: Tensor) -> Tensor | None:
@@ -110,6 +111,7 @@ class Trimmed(Method):
         self.memory = SampleMemory(0.0, task.samples)
         self.kept: Tensor
         self.register_buffer("kept", torch.ones(task.samples, dtype=torch.bool))
+        self._capacity = 0
 
     def start_epoch(self, epoch: int) -> None:
         """Choose the samples of the epoch."""
@@ -120,13 +122,21 @@ class Trimmed(Method):
     def forward(self, logits: Sequence[Tensor], labels: Tensor, index: Tensor) -> Tensor:
         """Return the mean loss of the kept samples."""
         losses = cross_entropy(logits[0], labels, reduction="none")
-        self.memory.record(index, losses.detach())
+        self._record(index, losses.detach())
         kept = self.kept[index].to(losses.dtype)
         return (kept * losses).sum() / kept.sum().clamp(min=1)
 
     def suspicion(self, labels: Tensor) -> Tensor | None:
         """Return the last loss of each sample."""
         return self.memory.last
+
+    def _record(self, index: Tensor, losses: Tensor) -> None:
+        """Remember the losses of a batch, those of all processes, so that all choose the same samples."""
+        if processes.world_size() > 1:
+            rows = torch.stack([index.double(), losses.double()], dim=1)
+            _, rows, self._capacity = processes.exchange(rows.new_empty(0), rows, self._capacity)
+            index, losses = rows[:, 0].long(), rows[:, 1].to(losses.dtype)
+        self.memory.record(index, losses)
 
 
 class CoTeaching(Method):

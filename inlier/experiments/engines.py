@@ -121,16 +121,15 @@ class Together:
 
     def run(self, compute: Compute, units: list[list[Row]]) -> Iterator[list[Record]]:
         """Tell the other processes each unit, compute it with them, and yield the records."""
-        try:
-            for unit in units:
-                broadcast(unit)
-                for record in measure(compute, unit):
-                    if record.error is not None:
-                        # The others may wait in the middle of a step for ever: end, and torchrun ends them.
-                        raise SweepError(f"{record.row.method} at rate {record.row.rate:g}: {record.error}")
-                    yield [record]
-        finally:
-            broadcast(None)
+        for unit in units:
+            broadcast(unit)
+            for record in measure(compute, unit):
+                if record.error is not None:
+                    # The others may wait in the middle of a step for ever, and would not hear a last word:
+                    # end, and torchrun ends them.
+                    raise SweepError(f"{record.row.method} at rate {record.row.rate:g}: {record.error}")
+                yield [record]
+        broadcast(None)
 
 
 @dataclass(frozen=True)
