@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast check format bench clean
+.PHONY: demo test test-fast check format docs bench clean
 
 demo: .venv/installed
 	$(BIN)/inlier reproduce regression --preset cpu
@@ -24,7 +24,10 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/installed
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: .venv/bench
 	$(RUN) -m benchmarks $(if $(QUICK),--quick)
 
 clean:
@@ -34,4 +37,8 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(PIP) install torch==2.13.0
 	$(PIP) install --editable ".[check]"
+	touch $@
+
+.venv/bench: .venv/installed
+	$(PIP) install --editable ".[bench]"
 	touch $@

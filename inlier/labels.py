@@ -40,6 +40,9 @@ CLEAN = 0.96
 PATIENCE = 2
 """Passes without a lower held-out loss after which the network is learning by heart."""
 
+CHANCE = 0.05
+"""So far above 1/K must a plain sample be: else the network has learned nothing, and nothing is known."""
+
 FEWEST = 50
 """With fewer held-out losses nothing is estimated."""
 
@@ -102,7 +105,8 @@ def right_label_fraction(losses: Tensor | LossHistogram, classes: int) -> float:
         classes: K, the number of classes; with fewer than 2, all labels are right.
 
     Returns:
-        zeta, the 0.97-quantile of the calibrated probabilities; 1 from 0.96 on, or if there are few losses.
+        zeta, the 0.97-quantile of the calibrated probabilities; 1 if that is above 0.96 or no better than
+        chance, or if there are few losses. Where no class is plain to see it is too small.
 
     Example:
         >>> import torch
@@ -124,7 +128,7 @@ def right_label_fraction(losses: Tensor | LossHistogram, classes: int) -> float:
     order = probability.argsort()
     reached = counts[order].cumsum(0) >= PLAIN * counts.sum()
     fraction = float(probability[order][reached][0])
-    return 1.0 if fraction >= CLEAN else fraction
+    return fraction if 1 / classes + CHANCE < fraction < CLEAN else 1.0
 
 
 class HeldOut(nn.Module):

@@ -192,10 +192,11 @@ class Robust(nn.Module):
         """Learn from the losses as a call does, and return the weight of each, for a reduction of your own.
 
         Args:
-            losses: As in a call; so are the next three.
+            losses: As in a call; so are the others.
             index: The numbers of the samples.
             groups: Their groups.
             mask: True where an element counts.
+            labels: Their classes.
 
         Returns:
             Weights of the shape of the losses, without a graph and not divided by anything; 0 where an

@@ -63,6 +63,13 @@ def test_little_or_no_evidence_is_no_reason_to_doubt(losses) -> None:
     assert right_label_fraction(torch.rand(1000), classes=1) == 1.0
 
 
+def test_a_network_that_has_learned_nothing_is_no_reason_to_doubt() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5000, CLASSES, generator=generator)
+    labels = torch.randint(CLASSES, (5000,), generator=generator)
+    assert right_label_fraction(cross_entropy(logits, labels, reduction="none"), CLASSES) == 1.0
+
+
 def test_the_same_tenth_is_held_out_whatever_the_order() -> None:
     index = torch.arange(50_000)
     chosen = HeldOut.chosen(index)

@@ -46,7 +46,7 @@ def job(processes: int, index: bool, groups: bool, **robust) -> dict:
 
 
 def test_held_out_samples_and_the_fraction_of_right_labels_are_those_of_one_process(tmp_path):
-    task = job(2, True, True, inlier_fraction=0.7) | {"labels": True, "samples": 300, "steps": 400}
+    task = job(2, True, True, inlier_fraction=0.7) | {"labels": True, "samples": 300, "steps": 800}
     errors = finish(started := start(task, tmp_path))
     assert all(process.returncode == 0 for process in started), errors
     one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
