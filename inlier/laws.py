@@ -28,6 +28,7 @@ __all__ = ["LawFits", "LogBins", "LogDensity", "fit_one_group", "fit_two_groups"
 BINS = 256
 REACH = 30.0  # Losses more than a factor exp(30) from the median are sure: inliers below, outliers above.
 COLD_STEPS, WARM_STEPS = 60, 4
+TRIAL_STEPS, FINALISTS = 12, 3  # After so many steps of a search, so many of the starts of a kind go on.
 
 # The parameters of a mixture: location, log spread, log skew of either group, logit of the first one's share.
 # Columns say which of them move together: a Gamma law has spread = skew, and both groups share one shape.
@@ -179,7 +180,7 @@ def fit_two_groups(bins: LogBins, start: Tensor | None = None) -> LawFits:
     high = theta.new_tensor([inf, 3.0, 2.0, inf, 3.0, 2.0, 7.0])
     tied = _is_tied(ties)[:, None]
     bounds = torch.where(tied, tied_low, low), torch.where(tied, tied_high, high)
-    return _as_squared_scalars(bins, _climb(lambda at: _mixture(at, bins, ties), theta, ties, bounds, steps))
+    return _as_squared_scalars(bins, _climb(lambda *at: _mixture(bins, *at), theta, ties, bounds, steps))
 
 
 def _as_squared_scalars(bins: LogBins, two: LawFits) -> LawFits:
@@ -194,7 +195,7 @@ def _as_squared_scalars(bins: LogBins, two: LawFits) -> LawFits:
     ties = ONE_SHAPE.clone().unsqueeze(0)
     ties[:, :, 2] = 0.0
     bounds = theta.new_full((7,), -math.inf), theta.new_full((7,), math.inf)
-    scalars = _climb(lambda at: _mixture(at, bins, ties), theta, ties, bounds, 3 * WARM_STEPS)
+    scalars = _climb(lambda *at: _mixture(bins, *at), theta, ties, bounds, 3 * WARM_STEPS)
     if 2 * float(two.likelihood[0] - scalars.likelihood[0]) > math.log(float(bins.counts.sum())):
         return two
     return LawFits(
@@ -212,7 +213,7 @@ def fit_one_group(bins: LogBins, start: Tensor | None = None) -> LawFits:
     low = theta.new_tensor([-math.inf, -50 / bins.deviation, -12 - 2 * scale, -3 - scale])
     high = theta.new_tensor([math.inf, 50 / bins.deviation, 3 - 2 * scale, 2.5 - scale])
     grid = grid_of(bins)
-    return _climb(lambda at: _single(at, bins, grid, ties), theta, ties, (low, high), steps)
+    return _climb(lambda *at: _single(bins, grid, *at), theta, ties, (low, high), steps)
 
 
 def _is_tied(ties: Tensor) -> Tensor:
@@ -225,7 +226,7 @@ def grid_of(bins: LogBins) -> Tensor:
     return torch.linspace(left, float(bins.x[-1]) + 3 * bins.deviation, 300, dtype=torch.float64)
 
 
-def _mixture(theta: Tensor, bins: LogBins, ties: Tensor) -> Evaluation:
+def _mixture(bins: LogBins, theta: Tensor, ties: Tensor) -> Evaluation:
     """Evaluate two generalised gamma laws, ``exp(k (d - e^d))`` with ``d = skew (x - location) / spread``.
 
     In these parameters of Prentice, ``k = skew^-2``, the law nears the log-normal one smoothly.
@@ -249,7 +250,7 @@ def _mixture(theta: Tensor, bins: LogBins, ties: Tensor) -> Evaluation:
     return total @ bins.counts, weighted.sum(1), weighted.transpose(1, 2) @ scores
 
 
-def _single(theta: Tensor, bins: LogBins, grid: Tensor, ties: Tensor) -> Evaluation:
+def _single(bins: LogBins, grid: Tensor, theta: Tensor, ties: Tensor) -> Evaluation:
     """Evaluate one bent group; its norm, mean score and information are sums over the grid."""
     location, slope, log_bend, log_rate = theta.unsqueeze(-1).unbind(1)
     u = torch.cat((bins.x, grid)) - location
@@ -269,7 +270,7 @@ def _single(theta: Tensor, bins: LogBins, grid: Tensor, ties: Tensor) -> Evaluat
 
 
 def _climb(
-    evaluate: Callable[[Tensor], Evaluation],
+    evaluate: Callable[[Tensor, Tensor], Evaluation],
     theta: Tensor,
     ties: Tensor,
     bounds: tuple[Tensor, Tensor],
@@ -277,14 +278,20 @@ def _climb(
 ) -> LawFits:
     """Maximise the likelihood from all starts at once by damped Fisher scoring; keep the best of a kind."""
     damping = torch.full((len(theta), 1), 1e-2, dtype=torch.float64)
-    likelihood, gradient, information = evaluate(theta)
-    for _ in range(steps):
+    low, high = (bound.expand_as(theta) for bound in bounds)
+    likelihood, gradient, information = evaluate(theta, ties)
+    for number in range(steps):
+        if number == TRIAL_STEPS:
+            kept = _finalists(likelihood, ties)
+            theta, ties, low, high, damping = theta[kept], ties[kept], low[kept], high[kept], damping[kept]
+            likelihood, gradient, information = likelihood[kept], gradient[kept], information[kept]
         diagonal = information.diagonal(dim1=1, dim2=2)
         # The small part keeps the matrix regular where a parameter does not matter or is tied to another.
         damped = information + torch.diag_embed(damping * diagonal + 1e-9 * diagonal.amax(1, keepdim=True))
-        step = torch.linalg.solve(damped, gradient).clamp(-2.0, 2.0)
-        trial = torch.clamp(theta + (ties @ step.unsqueeze(-1)).squeeze(-1), *bounds)
-        new = evaluate(trial)
+        # A start that has come to a singular matrix stays where it is.
+        step = torch.linalg.solve_ex(damped, gradient).result.nan_to_num(0.0).clamp(-2.0, 2.0)
+        trial = torch.clamp(theta + (ties @ step.unsqueeze(-1)).squeeze(-1), low, high)
+        new = evaluate(trial, ties)
         gain = new[0] - likelihood
         better = gain > 0
         theta = torch.where(better[:, None], trial, theta)
@@ -294,9 +301,14 @@ def _climb(
         damping = torch.where(better[:, None], damping * 0.3, damping * 8).clamp(1e-6, 1e6)
         if bool(torch.where(better, gain < 1e-3, damping[:, 0] > 1e4).all()):
             break
-    tied = _is_tied(ties)
-    best = [int(torch.where(kind, likelihood, -math.inf).argmax()) for kind in (tied, ~tied)]
+    best = _finalists(likelihood, ties, 1)
     return LawFits(theta[best], likelihood[best], information[best])
+
+
+def _finalists(likelihood: Tensor, ties: Tensor, number: int = FINALISTS) -> Tensor:
+    """Return the places of the best starts with tied parameters, then of those with untied ones."""
+    order, tied = likelihood.argsort(descending=True, stable=True), _is_tied(ties)
+    return torch.cat([order[kind[order]][:number] for kind in (tied, ~tied)])
 
 
 def gamma_law(theta: Tensor) -> LogDensity:

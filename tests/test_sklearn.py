@@ -1,6 +1,7 @@
 """AdaptiveRegressor and AdaptiveClassifier: what they promise, and scikit-learn's own checks."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import inlier
 from inlier.experiments.regression_data import draw
 from inlier.sklearn import AdaptiveClassifier, AdaptiveRegressor
-from inlier.sklearn.labels import right_fraction
+from inlier.sklearn.labels import right_fraction, right_posterior
 from inlier.sklearn.learners import LeastSquares, OutOfFold, is_linear, weight_argument
 from inlier.sklearn.rounds import Settings, alternate, histogram
 from inlier.sklearn.slab import Slab
@@ -67,9 +68,11 @@ def test_nearly_as_good_as_knowing_the_outliers_of_the_paper(rate):
     assert abs(model.inlier_fraction_ - (1 - rate)) < 0.02
 
 
-def test_ninety_percent_outliers_with_unknown_fraction():
-    # Seed 2: the plain fit alone ends 20 times worse than least squares on the inliers.
-    data = draw(0.9, seed=2)
+@pytest.mark.parametrize("seed", [2, 203])
+def test_ninety_percent_outliers_with_unknown_fraction(seed):
+    # Seed 2: the plain fit alone ends 20 times worse than least squares on the inliers. Seed 203: its losses
+    # look like one group, and it is trusted.
+    data = draw(0.9, seed=seed)
     model = AdaptiveRegressor(LinearRegression(fit_intercept=False), random_state=0)
     model.fit(data.x.numpy(), data.y.numpy())
     error = np.sqrt(np.mean((data.x_test.numpy() @ (model.estimator_.coef_ - data.true_w.numpy())) ** 2))
@@ -226,6 +229,29 @@ def test_infinite_and_missing_losses_count_as_outliers():
     assert np.isfinite(outcome.weights).all()
 
 
+@pytest.mark.parametrize("samples", [200, 20_000])
+def test_the_history_says_how_scale_and_fraction_came_about(samples):
+    x, y, _, _ = line(samples, 0.3)
+    model = AdaptiveRegressor(inlier_fraction=0.7, n_starts=0, random_state=0).fit(x, y)
+    rounds, scales, fractions = map(list, zip(*model.history_, strict=True))
+    assert rounds == list(range(1, model.n_iter_ + 1))
+    assert (scales[-1], fractions[-1]) == (model.scale_, model.inlier_fraction_)
+    assert fractions[0] > 0.8 > fractions[-1]
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+@pytest.mark.parametrize("samples", [60, 400])
+def test_data_without_noise_are_fitted_exactly_and_settle(samples, outliers):
+    rng = np.random.default_rng(1)
+    x, bad = rng.normal(size=(samples, 3)), np.arange(samples) < outliers * samples
+    y = 3 + x @ [1.0, -2.0, 0.5] + 10 * bad * rng.normal(size=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = AdaptiveRegressor(random_state=0).fit(x, y)
+    np.testing.assert_allclose(model.estimator_.coef_, [1.0, -2.0, 0.5], rtol=1e-9)
+    assert model.inlier_fraction_ == pytest.approx(1 - outliers, abs=0.02)
+
+
 # -- the judge of starts -----------------------------------------------------------------------------------
 
 
@@ -251,8 +277,8 @@ def test_the_slab_finds_the_fraction_and_prefers_the_truth(fraction, outputs, se
         LogisticRegression(),
         LinearSVC(),
         SVC(),
-        DecisionTreeClassifier(max_depth=4),
-        RandomForestClassifier(20),
+        DecisionTreeClassifier(max_depth=4, random_state=0),
+        RandomForestClassifier(20, random_state=0),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -261,7 +287,9 @@ def test_wrong_labels_are_found_and_corrected(estimator):
     names = np.array(["no", "yes"])
     model = AdaptiveClassifier(estimator, random_state=0).fit(x, names[y])
     assert (model.suspected_label_ == names[truth]).mean() > 0.85
-    assert average_precision_score(bad, -model.inlier_probability_) > 0.65
+    # A single tree ranks coarsely.
+    least = 0.65 if isinstance(estimator, DecisionTreeClassifier) else 0.85
+    assert average_precision_score(bad, -model.inlier_probability_) > least
     assert abs(model.inlier_fraction_ - 0.8) < 0.1
     assert list(model.classes_) == ["no", "yes"]
 
@@ -295,6 +323,21 @@ def test_right_fraction_of_a_perfect_model_is_that_of_right_labels():
     assert right_fraction(y, probability, np.ones(len(y))) == pytest.approx(1 - bad.mean())
     doubled = right_fraction(y, probability, np.where(bad, 2.0, 1.0))
     assert doubled == pytest.approx(1 - 2 * bad.sum() / (len(y) + bad.sum()))
+
+
+def test_hard_samples_keep_their_weight_and_wrong_labels_lose_it():
+    probability = np.array([[0.5, 0.5], [0.95, 0.05], [0.05, 0.95]])
+    labels = np.array([0, 1, 1])
+    for fraction in (0.6, 0.9):
+        hard, wrong, right = right_posterior(labels, probability, fraction, mixed=False)
+        assert hard == pytest.approx(fraction)
+        assert wrong < 0.35 < 0.9 < right
+    # Mixing in the wrong labels, and taking them out again, changes nothing.
+    mixed = 0.2 + 0.6 * probability
+    np.testing.assert_allclose(
+        right_posterior(labels, mixed, 0.8, mixed=True),
+        right_posterior(labels, probability, 0.8, mixed=False),
+    )
 
 
 # -- being an estimator ------------------------------------------------------------------------------------
@@ -406,3 +449,10 @@ def test_many_samples_are_fitted_as_well_as_on_the_inliers_alone():
         errors.append([np.square(m.coef_ - data.true_w.numpy()).sum() for m in (model.estimator_, floor)])
     error, least = np.sqrt(np.mean(errors, axis=0))
     assert error < 1.1 * least
+
+
+def test_a_fold_of_samples_that_are_not_believed_is_fitted_all_the_same():
+    folds = [(np.array([0, 1]), np.array([2, 3])), (np.array([2, 3]), np.array([0, 1]))]
+    x, y = np.arange(4.0)[:, None], np.arange(4.0)
+    judge = OutOfFold(LinearRegression(), x, y, lambda m, x: m.predict(x), lambda y, p: (y - p) ** 2, folds)
+    assert judge.losses(np.array([0.0, 0.0, 1.0, 1.0])) == pytest.approx(np.zeros(4))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -59,7 +58,6 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         cv: Any = "auto",
         max_iter: int | None = None,
         tol: float = 1e-3,
-        n_starts: int | Literal["auto"] = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -69,7 +67,6 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.cv = cv
         self.max_iter = max_iter
         self.tol = tol
-        self.n_starts = n_starts
         self.random_state = random_state
 
     @abstractmethod
@@ -84,31 +81,32 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         predict: Predict,
         loss: Loss,
         squared_outputs: int = 0,
-        rule: Callable[[Any], Callable[[Array], float]] | None = None,
+        n_starts: int | None = None,
+        labels: Callable[[Any, Settings], Settings] | None = None,
     ) -> Any:
-        """Find weights, fit the estimator with them, and return the learner."""
+        """Find weights, fit the estimator with them, and return the learner.
+
+        ``labels`` adapts the settings to a learner of classes.
+        """
         self._check_parameters()
         sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_consistent_length(X, y)
         generator = check_random_state(self.random_state)
         learner = self._learner(X, y, predict, loss, generator, squared_outputs)
         settings = self._settings(sample_weight, isinstance(learner, OutOfFold))
-        if rule is not None:
-            # Out of fold nothing is learned by heart: no slow start. A label is right or wrong: a clean cut.
-            settings = replace(settings, cut=True, warmup=1 if isinstance(learner, OutOfFold) else WARMUP)
-            if settings.target is None:
-                settings = replace(settings, rule=rule(learner))
-        n_starts = None if self.n_starts == "auto" else int(self.n_starts)
+        if labels is not None:
+            settings = labels(learner, settings)
         unknowns = int(getattr(self, "n_features_in_", 1)) + 1
         if isinstance(learner, LeastSquares):
             unknowns = learner.unknowns
         outcome = search(learner, settings, squared_outputs, unknowns, n_starts, generator)
         if not outcome.converged and settings.max_iter > 1 and not isinstance(learner, OutOfFold):
-            _warn(outcome.n_iter)
+            _warn(len(outcome.history))
         rounds = 0 if isinstance(learner, OutOfFold) else 10
         self.weights_, self.inlier_probability_, self.losses_ = polish(learner, outcome, settings, rounds)
         self.inlier_fraction_, self.scale_ = outcome.inlier_fraction, outcome.scale
-        self.n_iter_ = outcome.n_iter
+        self.n_iter_ = len(outcome.history)
+        self.history_ = [(number, *pair) for number, pair in enumerate(outcome.history, start=1)]
         weights = {weight_argument(self._base()): self.weights_ * sample_weight}
         self.estimator_ = clone(self._base()).fit(X, y, **weights)
         return learner
@@ -123,8 +121,6 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.max_iter is not None and self.max_iter < 1:
             raise ValueError(f"max_iter = {self.max_iter!r}: pass a whole number of at least 1, or None")
-        if self.n_starts != "auto" and self.n_starts < 0:
-            raise ValueError(f"n_starts = {self.n_starts!r}: pass 'auto', or a whole number of at least 0")
 
     def _settings(self, sample_weight: Array, folded: bool) -> Settings:
         rounds, warmup = (ROUNDS_FOLDS, WARMUP_FOLDS) if folded else (ROUNDS, WARMUP)

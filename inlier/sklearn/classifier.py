@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,22 +19,28 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from inlier.kernels import Kernel
 from inlier.sklearn.base import Adaptive, has
-from inlier.sklearn.labels import right_fraction
-from inlier.sklearn.learners import Array, weight_argument
+from inlier.sklearn.labels import right_fraction, right_posterior
+from inlier.sklearn.learners import Array, InSample, OutOfFold, is_boosting, weight_argument
+from inlier.sklearn.rounds import Settings
 
 
 class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     """Classification that finds out which labels are wrong, and learns from the others.
 
-    The alternation of :class:`AdaptiveRegressor` with the log loss ``-log p(y_i | x_i)``. Two things differ:
-    the fraction of right labels is estimated from the class probabilities (:mod:`inlier.sklearn.labels`),
-    and the share ``1 - zeta`` of largest losses is left out of the fits, ``u_i = sigma'_c(f_i) [f_i <=
-    quantile_zeta(f)]``.
+    The alternation of :class:`AdaptiveRegressor` with the log loss ``-log p(y_i | x_i)``. What differs:
+
+    - the fraction zeta of right labels is estimated from the class probabilities
+      (:func:`inlier.sklearn.labels.right_fraction`);
+    - the share ``1 - zeta`` of largest losses is left out: ``u_i = sigma'_c(f_i) [f_i <= quantile_zeta(f)]``;
+    - but for gradient boosting, judged out of fold, ``u_i`` is the probability that label i is right, for
+      wrong labels that are evenly spread (:func:`inlier.sklearn.labels.right_posterior`): a hard sample keeps
+      most of its weight. Which suits which was found by trial, see the guide.
 
     Args:
         estimator: Any classifier that takes ``sample_weight``; LogisticRegression by default. One without
             ``predict_proba`` is judged by its decision function, through a sigmoid or softmax.
-        kernel: A kernel, its name, or a function sigma.
+        kernel: A kernel, its name, or a function sigma; of no effect where labels have a probability of being
+            right, but on ``scale_``.
         inlier_fraction: zeta, the fraction of right labels, or "auto" to estimate it.
         loss: "log_loss", or a function from class numbers (places in ``classes_``) and probabilities,
             [n, classes], to one loss of at least 0 for each sample.
@@ -42,15 +49,14 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
             itself.
         max_iter: The most rounds; None for 6, or 100 if judged by the fit itself.
         tol: Rounds end when the mean change of a weight is at most this.
-        n_starts: Without effect for a classifier: other starts need squared errors.
         random_state: Seeds the folds.
 
     Attributes:
         classes_: The labels.
         suspected_label_: For each sample, the label that the robust model believes in; out of fold if samples
             are judged so.
-        estimator_, inlier_probability_, weights_, losses_, inlier_fraction_, scale_, n_iter_, n_features_in_,
-            feature_names_in_: As in :class:`AdaptiveRegressor`.
+
+    All attributes of :class:`AdaptiveRegressor` are there too.
 
     Example:
         >>> import numpy as np
@@ -76,7 +82,6 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         cv: Any = "auto",
         max_iter: int | None = None,
         tol: float = 1e-3,
-        n_starts: int | Literal["auto"] = "auto",
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -87,7 +92,6 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
             cv=cv,
             max_iter=max_iter,
             tol=tol,
-            n_starts=n_starts,
             random_state=random_state,
         )
 
@@ -121,17 +125,33 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
                 log_loss(number, probability) if self.loss == "log_loss" else self.loss(number, probability)
             )
 
-        def rule(learner: Any) -> Callable[[Array], float]:
-            number = np.searchsorted(self.classes_, y)
-            repeats = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-            return lambda _: right_fraction(number, learner.prediction, repeats)
-
         def predict(model: Any, x: Any) -> Array:
             return probabilities(model, x, self.classes_)
 
-        learner = self._fit(X, y, sample_weight, predict, loss, rule=rule)
+        learner = self._fit(X, y, sample_weight, predict, loss, labels=self._adapt)
         self.suspected_label_ = self.classes_[learner.prediction.argmax(1)]
         return self
+
+    def _adapt(self, learner: InSample | OutOfFold, settings: Settings) -> Settings:
+        """Judge by class probabilities, and weigh as suits the learner."""
+        number = np.searchsorted(self.classes_, learner.y)
+
+        def rule(_: Array) -> float:
+            return right_fraction(number, learner.prediction, settings.sample_weight)
+
+        def weigh(n_iter: int, fraction: float) -> Array:
+            # The first fits have learned wrong labels too; later ones have mostly been spared them.
+            return right_posterior(number, learner.prediction, fraction, mixed=n_iter == 1)
+
+        if settings.target is None:
+            settings = replace(settings, rule=rule)
+        if isinstance(learner, InSample):
+            return replace(settings, cut=True)
+        # Out of fold nothing is learned by heart: no slow start.
+        settings = replace(settings, warmup=1)
+        if is_boosting(learner.estimator):
+            return replace(settings, weigh=weigh)
+        return replace(settings, cut=True)
 
     @available_if(has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

@@ -11,7 +11,7 @@ A learner has one method, ``losses(weights)``: fit with these weights, judge eve
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,10 @@ Loss = Callable[[Array, Array], Array]
 
 MOST_UNKNOWNS = 500
 """Above so many coefficients the normal equations are no gain."""
+ROUNDING = 1e-13
+"""Errors smaller than this part of a median target are those of arithmetic."""
+BLOCK = 1024
+"""So many rows are multiplied at a time."""
 
 
 class Learner(Protocol):
@@ -114,6 +118,18 @@ def is_linear(estimator: Any) -> bool:
     return linear_module or isinstance(model, LinearSVC | LinearSVR)
 
 
+def is_boosting(estimator: Any) -> bool:
+    """Whether an estimator is gradient boosting: scikit-learn's, LightGBM, XGBoost or CatBoost.
+
+    Example:
+        >>> from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+        >>> is_boosting(HistGradientBoostingClassifier()), is_boosting(RandomForestClassifier())
+        (True, False)
+    """
+    name = type(innermost(estimator)).__name__
+    return "GradientBoosting" in name or name.startswith(("LGBM", "XGB", "CatBoost"))
+
+
 def is_least_squares(estimator: Any) -> bool:
     """Whether an estimator is plain or ridge regression, which weighted normal equations solve."""
     if type(estimator) is LinearRegression:
@@ -132,11 +148,26 @@ class LeastSquares:
     """
 
     def __init__(self, x: Array, y: Array, penalty: float = 0.0, intercept: bool = True) -> None:
+        y = y.reshape(len(x), -1)
         self.size, self.penalty, self.intercept = len(x), penalty, intercept
+        self.unknowns, self.inputs = x.shape[1] + intercept, x.shape[1]
+        # One table of inputs, a one for the constant, and targets: every moment comes of one product.
+        self.table = np.empty((self.size, self.unknowns + y.shape[1]))
+        self.table[:, self.inputs] = 1.0
         # Normal equations square the condition number: columns around 0, of like size, keep it small.
-        self.x = x - x.mean(0) if intercept else x
-        self.y = y.reshape(len(x), -1)
-        self.unknowns = x.shape[1] + intercept
+        np.subtract(x, x.mean(0) if intercept else 0.0, out=self.x)
+        self.y[:] = y
+        self.rounding = ROUNDING * float(np.median(np.abs(y).max(1)))
+
+    @property
+    def x(self) -> Array:
+        """Inputs, [n, k], around 0 if a constant is fitted."""
+        return self.table[:, : self.inputs]
+
+    @property
+    def y(self) -> Array:
+        """Targets, [n, outputs]."""
+        return self.table[:, self.unknowns :]
 
     @classmethod
     def of(cls, estimator: Any, x: Array, y: Array) -> LeastSquares:
@@ -150,28 +181,47 @@ class LeastSquares:
     def losses(self, weights: Array) -> Array:
         """Fit with these weights; return the squared error of each sample, summed over outputs."""
         errors = self.errors(weights)
-        return np.asarray(np.einsum("ij,ij->i", errors, errors))
+        losses = np.einsum("ij,ij->i", errors, errors)
+        # Errors of rounding say nothing about a sample: an exact fit has losses of 0.
+        return np.where(losses <= self.rounding**2, 0.0, losses)
 
     def errors(self, weights: Array) -> Array:
         """Fit with these weights; return the error of each sample, [n, outputs]."""
-        center_x, center_y = np.zeros(self.x.shape[1]), np.zeros(self.y.shape[1])
-        total = weights.sum()
+        k, moments = self.inputs, self._moments(weights)
+        center, total = np.zeros(len(moments)), moments[k, k]
         if self.intercept and total > 0:
-            center_x, center_y = weights @ self.x / total, weights @ self.y / total
-        weighted = self.x * weights[:, None]
-        gram, moment = self.x.T @ weighted, weighted.T @ self.y
-        if self.intercept:
-            gram -= total * np.outer(center_x, center_x)
-            moment -= total * np.outer(center_x, center_y)
-        gram[np.diag_indices_from(gram)] += self.penalty
+            center = moments[k] / total
+            moments = moments - total * np.outer(center, center)
+        gram = moments[:k, :k] + self.penalty * np.eye(k)
         # Least squares even here: weights may leave fewer samples than unknowns.
-        coefficients = np.linalg.lstsq(gram, moment, rcond=None)[0]
-        return np.asarray(self.y - (center_y - center_x @ coefficients) - self.x @ coefficients)
+        coefficients = np.linalg.lstsq(gram, moments[:k, self.unknowns :], rcond=None)[0]
+        parts = [-coefficients, np.eye(self.y.shape[1])]
+        if self.intercept:
+            parts.insert(1, (center[:k] @ coefficients - center[self.unknowns :])[None])
+        combination = np.vstack(parts)
+        errors = np.empty(self.y.shape)
+        for block in self._blocks():
+            np.matmul(self.table[block], combination, out=errors[block])
+        return errors
+
+    def _moments(self, weights: Array) -> Array:
+        """Return the weighted sums of all products of two columns of the table."""
+        table, used = self.table, np.flatnonzero(weights)
+        if len(used) < len(weights) / 4:
+            table, weights = table[used], weights[used]
+        total = np.zeros((table.shape[1], table.shape[1]))
+        for block in self._blocks(len(table)):
+            total += table[block].T @ (table[block] * weights[block, None])
+        return total
+
+    def _blocks(self, size: int | None = None) -> Iterator[slice]:
+        """Yield blocks of rows that stay in cache; they are also too small for BLAS to wake its threads."""
+        for first in range(0, self.size if size is None else size, BLOCK):
+            yield slice(first, first + BLOCK)
 
     def elemental_losses(self, subsets: Array) -> Array:
         """Fit each subset of samples exactly; return the squared errors of all samples, [subsets, n]."""
-        ones = np.ones((self.size, 1))
-        x = np.hstack((self.x, ones)) if self.intercept else self.x
+        x = self.table[:, : self.unknowns]
         # A trace of a ridge lets singular subsets pass: they are bad starts, and lose.
         gram = np.swapaxes(x[subsets], 1, 2) @ x[subsets]
         trace = np.trace(gram, axis1=1, axis2=2)[:, None, None]
@@ -241,10 +291,11 @@ class OutOfFold(_Fitted):
 
     def losses(self, weights: Array) -> Array:
         """Fit once for each fold with these weights; return the loss of each sample."""
-        parts = [
-            (test, self.predict(self.fit(weights, train), _safe_indexing(self.x, test)))
-            for train, test in self.folds
-        ]
+        parts = []
+        for train, test in self.folds:
+            # Of a very small table a fold may hold only samples that are not believed: better those than none.
+            own = weights if weights[train].any() else np.ones_like(weights)
+            parts.append((test, self.predict(self.fit(own, train), _safe_indexing(self.x, test))))
         prediction = np.empty((self.size, *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
         for test, part in parts:
             prediction[test] = part

@@ -54,6 +54,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         inlier_fraction_: zeta, as given or estimated.
         scale_: c; infinite if no outliers were found.
         n_iter_: The number of rounds.
+        history_: A tuple (round, scale, inlier fraction) for each round of the outcome that was chosen, from
+            round 1; a fit of many samples begins with the rounds on a part of them.
         n_features_in_: The number of columns seen in ``fit``.
         feature_names_in_: Their names, if they are strings.
 
@@ -93,9 +95,9 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
             cv=cv,
             max_iter=max_iter,
             tol=tol,
-            n_starts=n_starts,
             random_state=random_state,
         )
+        self.n_starts = n_starts
 
     def _base(self) -> Any:
         return LinearRegression() if self.estimator is None else self.estimator
@@ -119,9 +121,17 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         squared = self.loss == "squared_error"
         if not squared and not callable(self.loss):
             raise ValueError(f"loss = {self.loss!r}: pass 'squared_error' or a function of y and predictions")
-        outputs = y.size // max(len(y), 1)
-        loss = squared_error if squared else self.loss
-        self._fit(X, y, sample_weight, lambda model, x: model.predict(x), loss, outputs if squared else 0)
+        if self.n_starts != "auto" and self.n_starts < 0:
+            raise ValueError(f"n_starts = {self.n_starts!r}: pass 'auto', or a whole number of at least 0")
+        self._fit(
+            X,
+            y,
+            sample_weight,
+            lambda model, x: model.predict(x),
+            squared_error if squared else self.loss,
+            squared_outputs=y.size // max(len(y), 1) if squared else 0,
+            n_starts=None if self.n_starts == "auto" else int(self.n_starts),
+        )
         return self
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from inlier.kernels import Kernel
 from inlier.scale import LossHistogram, solve_scale
 from inlier.sklearn.learners import Array, Learner
 
-ESTIMATE_EVERY = 3
+ESTIMATE_EVERY = 5
 """Estimating the fraction is dear beside a linear fit, and it moves slowly: not every round needs it."""
 
 
@@ -29,6 +31,7 @@ class Settings:
         target: The inlier fraction; None to estimate it from the losses.
         rule: What estimates it from the losses instead of :func:`inlier.fit_inliers`, if anything.
         posterior: What gives each sample's probability of being an inlier, beside that rule.
+        weigh: What weighs samples instead of the kernel, given the number of the round and the fraction.
         cut: Whether samples beyond the fraction are left out: weight 0 above the zeta-quantile of the losses.
         warmup: Rounds over which the fraction falls from 1 to its target.
         max_iter: The most rounds.
@@ -42,6 +45,7 @@ class Settings:
     target: float | None = None
     rule: Callable[[Array], float] | None = None
     posterior: Callable[[Array], Array] | None = None
+    weigh: Callable[[int, float], Array] | None = None
     cut: bool = False
     warmup: int = 10
     max_iter: int = 100
@@ -55,25 +59,31 @@ class Outcome:
 
     Args:
         weights: Those of the next fit.
-        belief: The kernel's weight of each sample.
+        belief: How far each sample is believed, before any cut.
         losses: Those of the last fit.
-        inlier_fraction: zeta.
-        scale: c.
         fit: The two groups of losses, if they were looked for.
         posterior: From losses to probabilities of being an inlier, where they can be told.
-        n_iter: The number of rounds.
+        history: The scale and the fraction of each round.
         converged: Whether the weights have settled.
     """
 
     weights: Array
     belief: Array
     losses: Array
-    inlier_fraction: float
-    scale: float
     fit: InlierFit | None
     posterior: Callable[[Array], Array] | None
-    n_iter: int
+    history: list[tuple[float, float]]
     converged: bool
+
+    @property
+    def scale(self) -> float:
+        """The scale c of the last round."""
+        return self.history[-1][0]
+
+    @property
+    def inlier_fraction(self) -> float:
+        """The fraction zeta of the last round."""
+        return self.history[-1][1]
 
     @property
     def trusted(self) -> bool:
@@ -114,27 +124,31 @@ def alternate(
     warmup = min(settings.warmup, settings.max_iter) if start is None else 1
     belief = Belief.first(1, 1.0 if settings.target is None else settings.target)
     belief.fits[0] = fit
-    unit, settled, n_iter = 0.0, False, 0
-    while not settled and n_iter < settings.max_iter:
-        n_iter += 1
+    history: list[tuple[float, float]] = []
+    unit, settled = 0.0, False
+    while not settled and len(history) < settings.max_iter:
+        n_iter = len(history) + 1
         losses = finite(learner.losses(weights * settings.sample_weight))
         unit = unit or unit_of(losses, settings.repeats)
         arrived = n_iter >= warmup
         looks = not settings.patient or arrived or n_iter % ESTIMATE_EVERY == 1
         belief = _update(belief, losses, unit, settings, n_iter / warmup, looks)
-        kernel_weights = weigh(settings.kernel, losses / unit, float(belief.scale[0]))
-        old, weights = weights, kernel_weights * _kept(losses / unit, belief, settings)
+        if settings.weigh is None:
+            judged = weigh(settings.kernel, losses / unit, float(belief.scale[0]))
+            old, weights = weights, judged * _kept(losses / unit, belief, settings)
+        else:
+            judged = settings.weigh(n_iter, float(belief.inlier_fraction[0]))
+            old, weights = weights, judged
         moved = settings.repeats @ np.abs(weights - old) / settings.repeats.sum()
         settled = arrived and bool(moved <= settings.tol)
+        history.append((float(belief.scale[0]) * unit, float(belief.inlier_fraction[0])))
     return Outcome(
         weights,
-        kernel_weights,
+        judged,
         losses,
-        float(belief.inlier_fraction[0]),
-        float(belief.scale[0]) * unit,
         belief.fits[0],
         settings.posterior or _posterior(belief.fits[0], unit),
-        n_iter,
+        history,
         settled,
     )
 
@@ -143,7 +157,12 @@ def _posterior(fit: InlierFit | None, unit: float) -> Callable[[Array], Array] |
     """Return the posterior of a fit that has found two groups."""
     if fit is None or fit.outliers is None:
         return None
-    return lambda losses: fit.posterior(torch.from_numpy(losses / unit)).numpy()
+
+    def posterior(losses: Array) -> Array:
+        with _one_thread():
+            return np.asarray(fit.posterior(torch.from_numpy(losses / unit)).numpy())
+
+    return posterior
 
 
 def _kept(losses: Array, belief: Belief, settings: Settings) -> Array | float:
@@ -164,7 +183,23 @@ def _update(
         belief.target[0] = settings.rule(losses)
     estimate = [0] if settings.target is None and settings.rule is None and looks else []
     counts = histogram(losses / unit, settings.repeats).counts[None]
-    return update(belief, counts, settings.kernel, progress, estimate)
+    with _one_thread():
+        return update(belief, counts, settings.kernel, progress, estimate)
+
+
+_threads = Lock()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to one thread: on tensors this small, waiting for others costs up to 50 times the work."""
+    with _threads:  # The number is one for the process: two that set and reset it must not cross.
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def polish(learner: Learner, outcome: Outcome, settings: Settings, rounds: int) -> tuple[Array, Array, Array]:

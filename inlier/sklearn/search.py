@@ -64,8 +64,10 @@ def search(
     if n_starts is None:
         # Of 300 subsets of more than 12 samples, hardly one is clean at 40 % outliers: 300 * 0.6^12 < 1.
         n_starts = 10 if not cheap else 300 if unknowns <= MOST_DRAWN else 0
+    # Nine outliers in ten look like one group, too, as long as the fit is theirs.
+    alone = first.fit is not None and first.fit.outliers is None
     starts = chain(
-        ladder(learner, settings) if unsure and settings.target is None else (),
+        ladder(learner, settings) if (unsure or alone) and settings.target is None else (),
         sides(learner, settings),
         subsets(learner, settings, slab, n_starts, generator),
     )
@@ -121,5 +123,9 @@ def _from_part(
         plain = finite(learner.losses(settings.sample_weight))
         slab = Slab.around(plain, unknowns, outputs, settings.repeats)
         settings = replace(settings, rule=slab.fraction, posterior=slab.posterior)
-    whole = alternate(learner, settings, start, part.fit)
-    return replace(whole, n_iter=part.n_iter + whole.n_iter)
+    if part.converged and part.trusted and part.inlier_fraction > SURE_FRACTION:
+        # Nothing is left to find: one round judges all samples, and the last fits are theirs anyhow.
+        whole = replace(alternate(learner, replace(settings, max_iter=1), start, part.fit), converged=True)
+    else:
+        whole = alternate(learner, settings, start, part.fit)
+    return replace(whole, history=part.history + whole.history)

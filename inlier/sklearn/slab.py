@@ -79,10 +79,11 @@ class Slab:
         """Return the gain of each row of losses."""
         return np.asarray(self._ranked(losses)[2].max(-1))
 
-    def inside(self, losses: Array) -> Array:
-        """Return which samples lie in the best slab."""
+    def best(self, losses: Array) -> tuple[float, Array]:
+        """Return the gain, and which samples lie in the best slab."""
         ranked, _, gains = self._ranked(losses)
-        return np.asarray(losses <= ranked[int(gains.argmax())])
+        place = int(gains.argmax())
+        return float(gains[place]), losses <= ranked[place]
 
     def inliers(self, losses: Array) -> tuple[float, float]:
         """Return the fraction of inliers, taken as Gaussian, and their variance.

@@ -95,8 +95,9 @@ def concentrate(learner: Linear, settings: Settings, slab: Slab, weights: Array)
     gain = -math.inf
     for _ in range(CONCENTRATIONS):
         losses = finite(learner.losses(weights * settings.sample_weight))
-        before, gain = gain, float(slab.gain(losses))
-        weights = slab.inside(losses).astype(float)
+        before = gain
+        gain, inside = slab.best(losses)
+        weights = inside.astype(float)
         if gain <= before:
             break
     return gain, weights
