@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, cast
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from inlier.experiments import Experiment
+    from inlier.fit.common import Say
 
-EXTRA = ("jinja2", "joblib", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "skops", "typer")
+EXTRA = (
+    *("PIL", "datasets", "jinja2", "joblib", "matplotlib", "pandas", "pyarrow", "rich", "safetensors"),
+    *("sklearn", "skops", "typer"),
+)
 """What the extra ``cli`` brings, by import name."""
 
 # UsageError of click. typer names only its heirs, and new releases of typer hold a click of their own.
@@ -144,8 +148,17 @@ def reproduce(
 
 @app.command(epilog="Example:  inlier fit houses.csv --target price")
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: a CSV or Parquet file.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A table (a CSV or Parquet file), or pictures: a folder with a folder for each class, or a "
+            "Parquet file with the columns img and label.",
+        ),
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict; needed for a table.", show_default=False)
+    ] = None,
     task: Annotated[
         str,
         typer.Option(
@@ -153,7 +166,13 @@ def fit(
             "numbers of at most 10 different values, each with 10 rows in the mean."
         ),
     ] = "auto",
-    model: Annotated[str, typer.Option(help="linear or boosting.")] = "linear",
+    model: Annotated[
+        str | None, typer.Option(help="For a table: linear or boosting.", show_default="linear")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="For pictures: how often each is looked at.", show_default="by their number"),
+    ] = None,
     inlier_fraction: Annotated[
         str, typer.Option(help="The fraction of right rows, like 0.8, or auto to estimate it.")
     ] = "auto",
@@ -162,21 +181,32 @@ def fit(
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output.")] = False,
 ) -> None:
-    """Fit a table of which an unknown part is wrong: a model, a ranking of suspect rows, a report.
+    """Fit a table, or pictures, of which an unknown part is wrong: a model, a ranking of suspects, a report.
 
-    docs/guides/fit.md tells what is done with the columns.
+    docs/guides/fit.md tells what is done with columns and pictures.
     """
     from inlier.fit import InputError
 
-    folder = out or Path("runs", f"{data.stem}-fit")
+    folder = Path()
     try:
         fraction = _fraction(inlier_fraction)
-        from inlier.fit.run import STEPS, Request
-        from inlier.fit.run import fit as run
+        from inlier.fit.command import default_folder, prepare
 
-        request = Request(data, target, folder, task, model, fraction, seed, drop or (), overwrite)
-        with _progress(STEPS) as say:
-            outcome = run(request, say)
+        folder = out or default_folder(data)
+        steps, run = prepare(
+            data,
+            folder,
+            target=target,
+            task=task,
+            model=model,
+            epochs=epochs,
+            inlier_fraction=fraction,
+            seed=seed,
+            drop=drop or (),
+            overwrite=overwrite,
+        )
+        with _progress(steps) as say:
+            outcome = run(say)
     except InputError as error:
         _leave(str(error), 2)
     except KeyboardInterrupt:
@@ -193,14 +223,19 @@ def fit(
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of inlier fit.")],
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with the columns of the fit.")
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A CSV or Parquet file with the columns of the fit; or pictures: a folder, a picture file, "
+            "a Parquet file.",
+        ),
     ],
     out: Annotated[
         Path, typer.Option(help="Where to write predictions: Parquet if it ends in .parquet, else CSV.")
     ] = Path("predictions.csv"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
 ) -> None:
-    """Predict the rows of a table with a model of inlier fit."""
+    """Predict the rows of a table, or pictures, with a model of inlier fit."""
     from inlier.fit import InputError
 
     try:
@@ -215,7 +250,9 @@ def predict(
         _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
     if done.ignored:
         typer.echo(f"columns not used: {', '.join(map(repr, done.ignored))}")
-    typer.echo(f"{done.rows:,} rows predicted: {done.out}")
+    if done.skipped:
+        typer.echo(f"not predicted: {done.skipped}")
+    typer.echo(f"{done.rows:,} {done.unit} predicted: {done.out}")
 
 
 @app.command(epilog="Example:  inlier kernels --plot kernels.png")
@@ -256,18 +293,20 @@ def _console() -> Console:
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[Callable[[str], None]]:
+def _progress(steps: int) -> Iterator[Say]:
     """Show a bar that moves on with each step, and give what moves it; nothing where nobody looks."""
     console = _console()
     if not console.is_terminal:
-        yield lambda step: None
+        from inlier.fit.common import silent
+
+        yield silent
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=steps, completed=-1)
-        yield lambda step: bar.update(task, advance=1, description=step)
+        yield lambda step, share=1.0: bar.update(task, advance=share, description=step)
 
 
 def _fraction(text: str) -> float | Literal["auto"]:

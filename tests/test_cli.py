@@ -54,7 +54,7 @@ def one_line(process, code):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "nope"], "experiment 'nope' is unknown; choose from classification, regression, theory"),
+        (["reproduce", "nope"], "experiment 'nope' is unknown; choose from classification, regression,"),
         (["reproduce", "nope.nope:X"], "there is no module 'nope'"),
         (["reproduce", TINY, "--preset", "nope"], "preset 'nope' is unknown; choose from paper, cpu, smoke"),
         (

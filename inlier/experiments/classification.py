@@ -149,8 +149,10 @@ def average_precision(suspicion: Tensor, wrong: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> average_precision(torch.tensor([0.9, 0.1, 0.8, 0.2]), torch.tensor([True, False, False, True]))
-        0.75
+        >>> average_precision(torch.tensor([0.9, 0.1, 0.8, 0.4]), torch.tensor([True, False, False, False]))
+        1.0
+        >>> average_precision(torch.tensor([0.1, 0.9]), torch.tensor([True, False]))
+        0.5
     """
     from sklearn.metrics import average_precision_score
 

@@ -7,7 +7,10 @@
 - ``heldout``: the error of the robust and the plain model on rows that neither has seen;
 - ``suspects``: the ranking of rows, and where each of them is unusual;
 - ``outputs``: folders and files that are written whole or not at all;
-- ``run``, ``predict``: the two commands.
+- ``pictures``: reading class folders and Parquet files of pictures, and setting aside what is none;
+- ``networks``: the trained network in files;
+- ``common``: what a fit of a table and of pictures share;
+- ``run``, ``predict``: the two commands for tables; ``images``, ``predict_images``: those for pictures.
 """
 
 from __future__ import annotations

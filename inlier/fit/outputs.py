@@ -10,12 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from inlier.files import write_whole
 from inlier.fit import InputError, shown
 
 RECORD = "run.json"
 MADE_BY = "inlier fit"
-FILES = ("model.skops", "suspects.parquet", "suspects.csv", "report.html", RECORD)
-"""What ``inlier fit`` writes into its folder."""
+FOUND = ("suspects.parquet", "suspects.csv", "report.html", RECORD)
+TABLE_FILES = ("model.skops", *FOUND)
+"""What ``inlier fit`` writes into its folder for a table."""
+PICTURE_FILES = ("model.safetensors", "model.json", *FOUND)
+"""What it writes for pictures."""
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:
@@ -39,7 +48,7 @@ def check_folder(folder: Path, overwrite: bool) -> None:
         raise InputError(
             f"out {shown(folder)} is not empty, and no output of inlier fit; choose another folder"
         )
-    strange = [name for name in held if name not in FILES]
+    strange = [name for name in held if name not in (*TABLE_FILES, *PICTURE_FILES)]
     if strange:
         raise InputError(
             f"out {shown(folder)} also holds {shown(strange[0])}, which inlier fit did not write; "
@@ -95,3 +104,57 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and record.get("made_by") == MADE_BY else None
+
+
+def check_file(out: Path, data: Path, overwrite: bool) -> None:
+    """Raise unless a file can be written: in a folder that is there, and new unless it may be replaced.
+
+    Args:
+        out: The file.
+        data: What is read, which is never replaced.
+        overwrite: Whether a file of this name may be replaced.
+    """
+    if not out.parent.is_dir():
+        raise InputError(f"out {shown(out)}: there is no folder {shown(out.parent)}; make it first")
+    if out.is_dir():
+        raise InputError(f"out {shown(out)} is a folder; name a file")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise InputError(f"out {shown(out)} is the table itself; choose another name")
+    if out.exists() and not overwrite:
+        raise InputError(f"out {shown(out)} exists; choose another name, or add --overwrite")
+
+
+def write_table(table: pa.Table, out: Path) -> None:
+    """Write a table whole: Parquet if the name ends so, else CSV."""
+    content = pa.BufferOutputStream()
+    if out.suffix.lower() in (".parquet", ".pq"):
+        pa.parquet.write_table(table, content)
+    else:
+        pa.csv.write_csv(safe_for_spreadsheets(table), content)
+    write_whole(out, content.getvalue())
+
+
+def safe_for_spreadsheets(table: pa.Table) -> pa.Table:
+    """Return a table whose texts a spreadsheet does not take for formulas.
+
+    A text that begins with ``=``, ``@``, a tab or a line end, or with ``+`` or ``-`` without being that sign
+    alone or a number, gets an apostrophe in front, which spreadsheets take as a mark of text.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> safe_for_spreadsheets(pa.table({"a": ["=1+1", "-2.5", "+", "-x", "b"]}))["a"].to_pylist()
+        ["'=1+1", '-2.5', '+', "'-x", 'b']
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            texts = table[field.name]
+            risky = pc.or_(
+                pc.match_substring_regex(texts, r"^[=@\t\r\n]"),
+                pc.and_(
+                    pc.match_substring_regex(texts, r"^[+-](?s:.)"),
+                    pc.invert(pc.match_substring_regex(texts, r"^[+-]\d*\.?\d+(e[+-]?\d+)?$")),
+                ),
+            )
+            guarded = pc.if_else(risky, pc.binary_join_element_wise("'", texts, ""), texts)
+            table = table.set_column(place, field.name, guarded)
+    return table

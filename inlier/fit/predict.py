@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
-from inlier.files import write_whole
 from inlier.fit import InputError, models, shown
 from inlier.fit.columns import Column, frame_of
-from inlier.fit.outputs import read_record
-from inlier.fit.suspects import safe_for_spreadsheets
+from inlier.fit.outputs import check_file, read_record, write_table
 from inlier.fit.tables import FIRST_ROW, look, read
 
 TYPES: dict[str, Any] = {"bool": pa.bool_(), "int64": pa.int64(), "int32": pa.int32()}
@@ -28,22 +24,26 @@ class Predictions:
     """What was predicted.
 
     Args:
-        rows: The number of rows.
+        rows: The number of rows, or of pictures.
         ignored: Columns of the table that the model does not use.
         out: The file.
+        skipped: Pictures that could not be read, and why, on one line.
+        unit: What was predicted, in the plural.
     """
 
     rows: int
     ignored: list[str]
     out: Path
+    skipped: str = ""
+    unit: str = "rows"
 
 
 def predict(folder: Path, data: Path, out: Path, overwrite: bool = False) -> Predictions:
-    """Predict each row of a table, and write the predictions.
+    """Predict each row of a table, or each picture, and write the predictions.
 
     Args:
         folder: The output of ``inlier fit``.
-        data: A CSV or Parquet file with the columns that the model was fitted to.
+        data: A CSV or Parquet file with the columns that the model was fitted to; for a network, pictures.
         out: The file to write; Parquet if its name ends in .parquet, else CSV.
         overwrite: Whether a file of this name is replaced.
 
@@ -53,10 +53,15 @@ def predict(folder: Path, data: Path, out: Path, overwrite: bool = False) -> Pre
     Raises:
         InputError: If the folder, the table or the name of the file cannot be used; nothing is written then.
     """
-    _check_out(out, data, overwrite)
+    check_file(out, data, overwrite)
     record = read_record(folder)
     if record is None:
         raise InputError(f"{shown(folder)} is no output of inlier fit: it has no run.json of it")
+    if record.get("kind") == "pictures":
+        from inlier.fit.predict_images import predict_pictures
+
+        count, skipped = predict_pictures(folder, data, out)
+        return Predictions(count, [], out, skipped, "pictures")
     try:
         columns = [Column(**entry) for entry in record["columns"]]
         label_type, task = str(record["target"]["type"]), record["task"]
@@ -90,26 +95,6 @@ def predict(folder: Path, data: Path, out: Path, overwrite: bool = False) -> Pre
             answer["probability"] = probability[np.arange(len(frame)), best]
         else:
             answer["prediction"] = pipeline.predict(frame)
-    _write(pa.table(answer), out)
+    write_table(pa.table(answer), out)
     ignored = [name for name in source.names if name not in names]
     return Predictions(len(frame), ignored, out)
-
-
-def _check_out(out: Path, data: Path, overwrite: bool) -> None:
-    if not out.parent.is_dir():
-        raise InputError(f"out {shown(out)}: there is no folder {shown(out.parent)}; make it first")
-    if out.is_dir():
-        raise InputError(f"out {shown(out)} is a folder; name a file")
-    if out.exists() and data.exists() and out.samefile(data):
-        raise InputError(f"out {shown(out)} is the table itself; choose another name")
-    if out.exists() and not overwrite:
-        raise InputError(f"out {shown(out)} exists; choose another name, or add --overwrite")
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    content = pa.BufferOutputStream()
-    if out.suffix.lower() in (".parquet", ".pq"):
-        pa.parquet.write_table(table, content)
-    else:
-        pa.csv.write_csv(safe_for_spreadsheets(table), content)
-    write_whole(out, content.getvalue())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -12,18 +12,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import torch
 
 import inlier
 from inlier import kernels
 from inlier.fit import InputError, models, shown
 from inlier.fit.columns import Array, frame_of, numbers, sort_out
+from inlier.fit.common import Outcome, Say, check_settings, silent
 from inlier.fit.heldout import HeldOut, compare
-from inlier.fit.outputs import FILES, RECORD, check_folder, new_folder, write_record
+from inlier.fit.outputs import RECORD, TABLE_FILES, check_folder, new_folder, write_record, write_table
 from inlier.fit.pipeline import MODELS, Learned, Recipe, learn, stages_of, written
-from inlier.fit.suspects import Ranking, describe, rank, safe_for_spreadsheets, top
+from inlier.fit.suspects import Ranking, describe, rank, top
 from inlier.fit.tables import FIRST_ROW, check_columns, look, read
 from inlier.fit.targets import TASKS, Target, target_of
 from inlier.fraction import InlierFit, fit_inliers
@@ -61,22 +60,7 @@ class Request:
     overwrite: bool = False
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came out.
-
-    Args:
-        notes: Lines on what was made of the table: the task, the columns, the pipeline.
-        summary: Five lines, each a heading and its text.
-        record: What is in ``run.json``.
-    """
-
-    notes: list[str]
-    summary: list[tuple[str, str]]
-    record: dict[str, Any]
-
-
-def fit(request: Request, say: Callable[[str], None] = lambda step: None) -> Outcome:
+def fit(request: Request, say: Say = silent) -> Outcome:
     """Fit a table, and write the output folder.
 
     Args:
@@ -139,8 +123,8 @@ def fit(request: Request, say: Callable[[str], None] = lambda step: None) -> Out
     say("writing the files")
     with new_folder(request.out, request.overwrite) as folder:
         models.save(learned.pipeline, folder / "model.skops")
-        pa.parquet.write_table(ranking.table, folder / "suspects.parquet")
-        pa.csv.write_csv(safe_for_spreadsheets(ranking.table), folder / "suspects.csv")
+        write_table(ranking.table, folder / "suspects.parquet")
+        write_table(ranking.table, folder / "suspects.csv")
         write(folder / "report.html", findings)
         write_record(record, folder / RECORD)
     return Outcome(notes, summary, record)
@@ -152,12 +136,7 @@ def _check(request: Request) -> None:
         raise InputError(f"task {shown(request.task)} is unknown; choose from {', '.join(TASKS)}")
     if request.model not in MODELS:
         raise InputError(f"model {shown(request.model)} is unknown; choose from {', '.join(MODELS)}")
-    if request.inlier_fraction != "auto" and not 0 < request.inlier_fraction <= 1:
-        raise InputError(
-            f"inlier fraction {request.inlier_fraction:g} is no fraction; choose auto, or 0 < fraction <= 1"
-        )
-    if not 0 <= request.seed < 2**32:
-        raise InputError(f"seed {request.seed} is out of range; choose 0 to {2**32 - 1}")
+    check_settings(request.inlier_fraction, request.seed)
     if request.target in request.drop:
         raise InputError(f"drop {shown(request.target)}: this is the target, which is needed")
 
@@ -218,7 +197,7 @@ def _summary(
         ("inlier fraction", f"{learned.robust.inlier_fraction_:.3f}, {given}"),
         ("held-out error", error),
         ("most suspect", f"rows {rows} (the header is row 1)"),
-        ("files", f"{request.out}: {', '.join(FILES)}"),
+        ("files", f"{request.out}: {', '.join(TABLE_FILES)}"),
     ]
 
 

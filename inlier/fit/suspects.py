@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.special import ndtri
 
 from inlier.fit.columns import Array, Column
@@ -17,6 +16,7 @@ from inlier.fit.pipeline import Learned
 from inlier.fit.tables import FIRST_ROW
 from inlier.fit.targets import Target
 from inlier.report import Deviation, Suspect
+from inlier.report.words import number as number_text
 
 IN_REPORT = 500
 """So many suspects are shown in the report."""
@@ -57,32 +57,6 @@ def rank(target: Target, learned: Learned, suggested: Array) -> Ranking:
         "suggested": suggested[order],
     }
     return Ranking(order, pa.table({name: pa.array(values) for name, values in columns.items()}))
-
-
-def safe_for_spreadsheets(table: pa.Table) -> pa.Table:
-    """Return a table whose texts a spreadsheet does not take for formulas.
-
-    A text that begins with ``=``, ``@``, a tab or a line end, or with ``+`` or ``-`` without being that sign
-    alone or a number, gets an apostrophe in front, which spreadsheets take as a mark of text.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> safe_for_spreadsheets(pa.table({"a": ["=1+1", "-2.5", "+", "-x", "b"]}))["a"].to_pylist()
-        ["'=1+1", '-2.5', '+', "'-x", 'b']
-    """
-    for place, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
-            texts = table[field.name]
-            risky = pc.or_(
-                pc.match_substring_regex(texts, r"^[=@\t\r\n]"),
-                pc.and_(
-                    pc.match_substring_regex(texts, r"^[+-](?s:.)"),
-                    pc.invert(pc.match_substring_regex(texts, r"^[+-]\d*\.?\d+(e[+-]?\d+)?$")),
-                ),
-            )
-            guarded = pc.if_else(risky, pc.binary_join_element_wise("'", texts, ""), texts)
-            table = table.set_column(place, field.name, guarded)
-    return table
 
 
 def top(ranking: Ranking, count: int) -> list[int]:
@@ -164,10 +138,10 @@ def _deviations(values: pd.Series[Any], rows: Array, kind: str) -> list[tuple[st
 
 def _value(number: float, kind: str) -> str:
     """Return a quartile as text."""
-    return f"{number:.6g}" if kind == "number" else str(np.datetime64(int(number), "D"))
+    return number_text(number) if kind == "number" else str(np.datetime64(int(number), "D"))
 
 
 def _text(cell: Any) -> str:
     """Return a cell as text, not too long; empty if missing."""
-    text = "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    text = "" if cell is None else number_text(cell) if isinstance(cell, float) else str(cell)
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."

@@ -95,7 +95,7 @@ def look(path: Path) -> Source:
             f"{shown(path)} is empty" + ("" if len(head) == size else ": it begins with blanks only")
         )
     if head.startswith(b"PAR1"):
-        source = Source(path, "parquet", tuple(_parquet(path).schema_arrow.names))
+        source = Source(path, "parquet", tuple(parquet_schema(path).names))
     elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
         source = _look_at_csv(path, head, whole=len(head) == size)
     else:
@@ -212,6 +212,11 @@ def _read_csv(source: Source, columns: list[str], as_text: Collection[str]) -> p
         hint = " (is a closing quote missing?)" if '"' in message else ""
         message = message.removeprefix("CSV parse error: ")
         raise InputError(f"{shown(source.path)} is no CSV table: {shown(message)}{hint}") from None
+
+
+def parquet_schema(path: Path) -> Any:
+    """Return the Arrow schema of a Parquet file."""
+    return _parquet(path).schema_arrow
 
 
 def _parquet(path: Path) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inlier.fraction import fit_inliers
 from inlier.report.findings import Findings, Suspect
 from inlier.report.pictures import thumbnail
+from inlier.report.words import number
 from inlier.suspects import suspect_columns
 from inlier.window import UNSEEN
 
@@ -138,4 +139,4 @@ def _label(labels: Any, row: int, class_names: Sequence[str] | None) -> str:
 
 def _text(value: Any) -> str:
     value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)

@@ -6,7 +6,7 @@ import math
 
 from inlier.report.findings import Findings
 
-__all__ = ["headline", "percent", "trust"]
+__all__ = ["headline", "number", "percent", "trust"]
 
 
 def percent(share: float) -> str:
@@ -24,6 +24,16 @@ def percent(share: float) -> str:
         return "more than 99.9 %"
     digits = 1 if 0 < share < 0.0995 or 0.9005 < share < 1 else 0
     return f"{100 * share:.{digits}f}".removesuffix(".0") + " %"
+
+
+def number(value: float) -> str:
+    """Return a number with six digits, and without an exponent up to a billion.
+
+    Example:
+        >>> number(4842790.0), number(0.1234567), number(6.02e23)
+        ('4842790', '0.123457', '6.02e+23')
+    """
+    return f"{value:.0f}" if 1e6 <= abs(value) < 1e9 else f"{value:.6g}"
 
 
 def headline(findings: Findings, samples: int) -> str:

@@ -293,7 +293,7 @@ class OutOfFold(_Fitted):
         """Fit once for each fold with these weights; return the loss of each sample."""
         parts = []
         for train, test in self.folds:
-            # Of a very small table a fold may hold only samples that are not believed: better those than none.
+            # Of a tiny table a fold may hold only samples that are not believed: better those than none.
             own = weights if weights[train].any() else np.ones_like(weights)
             parts.append((test, self.predict(self.fit(own, train), _safe_indexing(self.x, test))))
         prediction = np.empty((self.size, *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)

@@ -34,7 +34,13 @@ def cifar10(data: Path | None = None) -> tuple[Images, Images]:
             them from the Hugging Face hub (``uoft-cs/cifar10``).
     """
     if data is None:
-        from datasets import load_dataset
+        try:
+            from datasets import load_dataset
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f'{HUB_NAME} comes through datasets: pip install "inlier[images]", or pass a folder',
+                name=error.name,
+            ) from None
 
         folder = Path(load_dataset(HUB_NAME, split="train").cache_files[0]["filename"]).parent
         parts = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Images", "cache_folder", "decode", "read_parquet"]
+__all__ = ["Images", "cache_folder", "class_names", "decode", "read_parquet", "rows_of"]
 
 CACHE_VERSION = 1
 
@@ -59,7 +60,8 @@ def decode(content: bytes, size: int | None = None) -> np.ndarray[Any, Any]:
 
     Args:
         content: A picture file (PNG, JPEG, ...).
-        size: Cut to a square from the middle and scaled to this many pixels; None leaves it as it is.
+        size: Turned upright, cut to a square from the middle and scaled to this many pixels; None leaves it
+            as it is.
 
     Example:
         >>> decode(b"not a picture")
@@ -70,7 +72,9 @@ def decode(content: bytes, size: int | None = None) -> np.ndarray[Any, Any]:
 
     try:
         with Image.open(io.BytesIO(content)) as picture:
-            rgb = picture.convert("RGB")
+            # Cameras write how they were held beside the pixels.
+            upright = picture if size is None else ImageOps.exif_transpose(picture)
+            rgb = upright.convert("RGB")
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ValueError("not a picture that can be read") from error
     if size is not None and rgb.size != (size, size):
@@ -93,7 +97,7 @@ def read_parquet(path: Path, rows: int | None = None) -> Images:
     state = path.stat()
     mark = f"{CACHE_VERSION} {path} {state.st_size} {state.st_mtime_ns}"
     kept = cache_folder() / f"{path.stem}-{hashlib.sha256(mark.encode()).hexdigest()[:16]}.safetensors"
-    names = _class_names(path)
+    names = class_names(path)
     if kept.exists():
         tensors = load_file(kept)
     else:
@@ -109,34 +113,64 @@ def read_parquet(path: Path, rows: int | None = None) -> Images:
     return Images(tensors["pixels"], labels, names).first(rows)
 
 
+def rows_of(
+    path: Path, image: str = "img", label: str | None = "label"
+) -> Iterator[tuple[bytes | None, Any]]:
+    """Yield the picture file and the label of each row of a Parquet file, read in blocks.
+
+    Args:
+        path: The file.
+        image: The column of pictures: bytes, or structures with ``bytes``, as in the Hugging Face layout.
+        label: The column of labels; None, or one that is not there, gives labels of None.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        wanted = [name for name in (image, label) if name in file.schema_arrow.names]
+        for block in file.iter_batches(1000, columns=wanted):
+            pictures = block.column(image).to_pylist()
+            labels = block.column(label).to_pylist() if label in wanted else [None] * len(pictures)
+            for picture, given in zip(pictures, labels, strict=True):
+                yield picture["bytes"] if isinstance(picture, dict) else picture, given
+
+
 def _decode_parquet(path: Path) -> dict[str, Tensor]:
-    from datasets import Image, disable_progress_bars, load_dataset
+    import pyarrow.parquet as pq
 
-    disable_progress_bars()
-
-    data = load_dataset("parquet", data_files=str(path), split="train", keep_in_memory=True)
-    if not {"img", "label"} <= set(data.column_names):
-        raise ValueError(
-            f"{path.name} has the columns {', '.join(data.column_names)}: needed are img and label"
-        )
-    data = data.cast_column("img", Image(decode=False))
-    pixels = [decode(row["bytes"]) for row in data["img"]]
+    columns = pq.read_schema(path).names
+    if not {"img", "label"} <= set(columns):
+        raise ValueError(f"{path.name} has the columns {', '.join(columns)}: needed are img and label")
+    pixels, labels = [], []
+    for row, (content, label) in enumerate(rows_of(path)):
+        try:
+            pixels.append(decode(content or b""))
+        except ValueError as error:
+            raise ValueError(f"row {row} of {path.name} (the first is 0) holds {error}") from error
+        labels.append(label)
     shapes = {picture.shape for picture in pixels}
-    if len(shapes) > 1:
-        raise ValueError(f"{path.name} holds pictures of {len(shapes)} sizes: scale them to one size first")
+    if len(shapes) != 1:
+        raise ValueError(
+            f"{path.name} holds pictures of {len(shapes)} sizes: scale them to one size first"
+            if shapes
+            else f"{path.name} has no rows"
+        )
     return {
         "pixels": torch.from_numpy(np.stack(pixels)).contiguous(),
-        "labels": torch.tensor(data["label"], dtype=torch.int64),
+        "labels": torch.tensor(labels, dtype=torch.int64),
     }
 
 
-def _class_names(path: Path) -> tuple[str, ...]:
-    """Return the class names in a file's Hugging Face metadata; none if there are none."""
-    import json
+def class_names(path: Path, label: str = "label") -> tuple[str, ...]:
+    """Return the class names in a Parquet file's Hugging Face metadata; none if there are none.
 
+    Args:
+        path: The file.
+        label: The column of labels.
+    """
     import pyarrow.parquet as pq
 
-    metadata = pq.read_schema(path).metadata or {}
-    features: Any = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    found: Sequence[str] = (features.get("label") or {}).get("names") or ()
-    return tuple(found)
+    text = (pq.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
+    try:
+        return tuple(map(str, json.loads(text)["info"]["features"][label]["names"]))
+    except (ValueError, KeyError, TypeError):
+        return ()

@@ -166,7 +166,7 @@ def train(
     """
     torch.manual_seed(seed)
     device = _device()
-    steps = sum(1 for _ in shuffled_batches(len(train_set), course.batch, seed, 0))
+    steps = sum(1 for _ in _own_batches(len(train_set), course.batch, seed, 0))
     task = Task(len(train_set), train_set.classes, inlier_fraction, course.epochs, steps)
     method = build(task).to(device)
     plain = nn.ModuleList(networks.get(course.network, task.classes) for _ in range(method.networks))
