@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version
 
 .PHONY: demo test test-fast check format docs bench clean
 
-demo: .venv/installed
+demo: .venv/cli
 	$(BIN)/inlier reproduce regression --preset cpu
 
 test: .venv/installed
@@ -33,9 +33,14 @@ bench: .venv/bench
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
 
-.venv/installed: pyproject.toml constraints.txt
+# The demo needs little; tests and checks need every framework that they try.
+.venv/cli: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) install torch==2.13.0
+	$(PIP) install --editable ".[cli]"
+	touch $@
+
+.venv/installed: .venv/cli
 	$(PIP) install --editable ".[check]"
 	touch $@
 
