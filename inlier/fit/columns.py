@@ -202,7 +202,7 @@ def _date_column(column: Column, values: Any) -> Array:
     text = is_text(values.type)
     try:
         dates = _dates(values, column.format or ISO) if text else values.cast(pa.timestamp("us"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except pa.ArrowException:
         dates = None
     if dates is None or dates.null_count > values.null_count:
         form = f" written like {column.format}" if column.format else ""
