@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -25,5 +27,8 @@ def interleaved(functions: dict[str, Callable[[], object]], rounds: int, repeat:
 
 def machine() -> str:
     """The machine and versions, for the head of a table."""
-    threads, python = torch.get_num_threads(), platform.python_version()
-    return f"{threads} threads, {platform.machine()}, Python {python}, torch {torch.__version__}"
+    parts = [f"{torch.get_num_threads()} threads", platform.machine(), f"Python {platform.python_version()}"]
+    for package in ("torch", "numpy", "scikit-learn", "statsmodels", "cleanlab"):
+        with suppress(PackageNotFoundError):
+            parts.append(f"{package} {version(package)}")
+    return ", ".join(parts)
