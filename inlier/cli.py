@@ -185,7 +185,7 @@ def fit(
 
     docs/guides/fit.md tells what is done with columns and pictures.
     """
-    from inlier.fit import InputError
+    from inlier.fit import InputError, is_interrupt
 
     folder = Path()
     try:
@@ -207,10 +207,12 @@ def fit(
         )
         with _progress(steps) as say:
             outcome = run(say)
-    except InputError as error:
+    except (KeyboardInterrupt, ValueError) as error:
+        if is_interrupt(error):
+            _leave("stopped; nothing was written", 130)
+        if not isinstance(error, InputError):
+            raise
         _leave(str(error), 2)
-    except KeyboardInterrupt:
-        _leave("stopped; nothing was written", 130)
     except OSError as error:
         _leave(f"out {str(folder)!r} cannot be written: {error.strerror or error}", 1)
     for line in outcome.notes:
@@ -236,16 +238,18 @@ def predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
 ) -> None:
     """Predict the rows of a table, or pictures, with a model of inlier fit."""
-    from inlier.fit import InputError
+    from inlier.fit import InputError, is_interrupt
 
     try:
         from inlier.fit.predict import predict as run
 
         done = run(folder, data, out, overwrite)
-    except InputError as error:
+    except (KeyboardInterrupt, ValueError) as error:
+        if is_interrupt(error):
+            _leave("stopped; nothing was written", 130)
+        if not isinstance(error, InputError):
+            raise
         _leave(str(error), 2)
-    except KeyboardInterrupt:
-        _leave("stopped; nothing was written", 130)
     except OSError as error:
         _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
     if done.ignored:

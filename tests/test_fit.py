@@ -442,7 +442,7 @@ def test_a_failure_while_writing_leaves_the_earlier_output(fitted, tmp_path, mon
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
-    frame, _ = houses(20_000)
+    frame, _ = houses(60_000)
     frame.to_csv(tmp_path / "houses.csv", index=False)
     command = [sys.executable, "-m", "inlier.cli", "fit", str(tmp_path / "houses.csv"), "--target", "price"]
     command += ["--model", "boosting", "--out", str(tmp_path / "deep" / "out")]
@@ -563,3 +563,23 @@ def test_odd_bytes_never_give_a_traceback(content, tmp_path_factory):
     path = tmp_path_factory.mktemp("odd") / "odd.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert run("fit", path, "--target", "a", "--out", path.parent / "out").code in (0, 2)
+
+
+def test_ctrl_c_that_numpy_has_turned_into_another_error_is_still_ctrl_c(tmp_path, monkeypatch, capsys):
+    frame, _ = houses(200)
+    frame.to_csv(tmp_path / "houses.csv", index=False)
+
+    def interrupted(*_, **__):
+        raise ValueError("not a valid buffer format") from KeyboardInterrupt()
+
+    monkeypatch.setattr("inlier.sklearn.AdaptiveRegressor.fit", interrupted)
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["inlier", "fit", str(tmp_path / "houses.csv"), "--target", "price", "--out", str(tmp_path / "o")],
+    )
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "inlier: stopped; nothing was written\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["houses.csv"]

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "shown"]
+__all__ = ["InputError", "is_interrupt", "shown"]
 
 WIDEST = 60
 """So many characters of a user's text are quoted in a message."""
@@ -23,6 +23,21 @@ WIDEST = 60
 
 class InputError(ValueError):
     """Data or arguments that cannot be used, and what to do about it, in one line."""
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: NumPy turns one that falls into its reading of buffers into another.
+
+    Example:
+        >>> try:
+        ...     raise ValueError("not a valid buffer format") from KeyboardInterrupt()
+        ... except ValueError as error:
+        ...     is_interrupt(error), is_interrupt(ValueError("another"))
+        (True, False)
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def shown(text: object) -> str:
