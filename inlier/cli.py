@@ -185,7 +185,6 @@ def fit(
 
     docs/guides/fit.md tells what is done with columns and pictures.
     """
-    from inlier.fit import InputError, is_interrupt
 
     folder = Path()
     try:
@@ -207,14 +206,8 @@ def fit(
         )
         with _progress(steps) as say:
             outcome = run(say)
-    except (KeyboardInterrupt, ValueError) as error:
-        if is_interrupt(error):
-            _leave("stopped; nothing was written", 130)
-        if not isinstance(error, InputError):
-            raise
-        _leave(str(error), 2)
-    except OSError as error:
-        _leave(f"out {str(folder)!r} cannot be written: {error.strerror or error}", 1)
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _leave_unwritten(error, folder)
     for line in outcome.notes:
         typer.echo(line)
     for heading, text in outcome.summary:
@@ -238,20 +231,12 @@ def predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
 ) -> None:
     """Predict the rows of a table, or pictures, with a model of inlier fit."""
-    from inlier.fit import InputError, is_interrupt
-
     try:
         from inlier.fit.predict import predict as run
 
         done = run(folder, data, out, overwrite)
-    except (KeyboardInterrupt, ValueError) as error:
-        if is_interrupt(error):
-            _leave("stopped; nothing was written", 130)
-        if not isinstance(error, InputError):
-            raise
-        _leave(str(error), 2)
-    except OSError as error:
-        _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _leave_unwritten(error, out)
     if done.ignored:
         typer.echo(f"columns not used: {', '.join(map(repr, done.ignored))}")
     if done.skipped:
@@ -333,6 +318,19 @@ def _numbers(text: str | None) -> list[float] | None:
         return None if text is None else [float(part) for part in _names(text) or []]
     except ValueError:
         raise ValueError(f"rates {text!r} are not numbers; write them like 0,0.2,0.4") from None
+
+
+def _leave_unwritten(error: BaseException, out: Path | None) -> NoReturn:
+    """End with one line on what kept fit or predict from writing; an error of our own making goes on."""
+    from inlier.fit import InputError, is_interrupt
+
+    if is_interrupt(error):
+        _leave("stopped; nothing was written", 130)
+    if isinstance(error, InputError):
+        _leave(str(error), 2)
+    if isinstance(error, OSError):
+        _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
+    raise error
 
 
 def _leave(message: str, code: int) -> NoReturn:
