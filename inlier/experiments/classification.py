@@ -53,14 +53,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "all_seeds_at": [0.4, 0.8],
         "course": {
             "network": "compact",
-            "epochs": 30,
+            "epochs": 16,
             "batch": 128,
             "step_size": 0.02,
             "momentum": 0.9,
             "weight_decay": 5e-4,
             "augment": False,
             "schedule": "cosine",
-            "evaluate_every": 3,
+            "evaluate_every": 4,
         },
     },
     "smoke": {
