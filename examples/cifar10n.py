@@ -34,7 +34,8 @@ def main() -> None:
         for index in torch.randperm(len(train)).split(128):
             logits = model(normalise(crop_and_flip(train.pixels[index], shifts)))
             losses = F.cross_entropy(logits, given[index], reduction="none")
-            loss = robust(losses, index, labels=given[index])  # the second line, in place of losses.mean()
+            # The second line, in place of losses.mean():
+            loss = robust(losses, index, labels=given[index], logits=logits)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

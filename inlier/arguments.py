@@ -15,15 +15,17 @@ def flat_losses(losses: Tensor) -> Tensor:
 
 
 def kept(
-    flat: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return losses, index and groups in one row each, without what the mask leaves out."""
+    flat: Tensor, index: Tensor | None, groups: Tensor | None, logits: Tensor | None, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return losses, index, groups and logits, one row a sample, without what the mask leaves out."""
     index = None if index is None else index.reshape(-1)
     groups = None if groups is None else groups.reshape(-1)
+    logits = None if logits is None else logits.detach().reshape(-1, logits.shape[-1])
     if mask is None:
-        return flat, index, groups
+        return flat, index, groups, logits
     keep = mask.reshape(-1).bool()
-    return flat[keep], None if index is None else index[keep], None if groups is None else groups[keep]
+    index, groups, logits = (None if rows is None else rows[keep] for rows in (index, groups, logits))
+    return flat[keep], index, groups, logits
 
 
 def plain_mean(flat: Tensor, mask: Tensor | None) -> Tensor:
@@ -56,6 +58,7 @@ def check(
     index: Tensor | None,
     groups: Tensor | None,
     mask: Tensor | None,
+    logits: Tensor | None,
     hold: int,
     labelled: bool = False,
 ) -> None:
@@ -92,4 +95,11 @@ def check(
         raise ValueError(
             f"labels need the number of each sample and hold = 1, not {hold}: call "
             "robust(losses, index, labels=labels) with a dataset that returns the number"
+        )
+    if logits is not None and not labelled:
+        raise ValueError("logits are of use with labels only: give labels too, or leave the logits out")
+    if logits is not None and logits.shape[:-1] != losses.shape:
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)} and losses {tuple(losses.shape)}: give one row for each "
+            "loss, with the classes in the last dimension"
         )

@@ -1,17 +1,28 @@
-"""How many labels are right, from the losses of samples that are held out of the training.
+"""How many labels are right, from samples that are held out of the training.
 
-A network that is trained by cross-entropy and has learned nothing by heart predicts the labels as they are
-given, wrong ones included: where the class is plain to see, the given label has probability zeta, the
-fraction of right labels. So zeta is read off the largest of the held-out probabilities ``t = exp(-loss)``.
+Wrong labels are taken for labels drawn evenly from the K classes, in place of a part rho of the right ones.
+If the logits of a network, at some temperature 1 / a, tell the probability of the right label, then that of
+the given label is
 
-Two things spoil this, and are mended. A network grows too confident while it trains; its probabilities are
-therefore calibrated first, by a temperature that is found from the losses alone: of K classes, calibrated
-probabilities of given labels have ``mean of 1 / t = K``, whatever the noise. And a sample that was trained on
-is partly known by heart: so only samples count that have not been trained on.
+    q_i = rho / K + (1 - rho) softmax(a logits_i)[label_i],
 
-Reference: G. Patrini et al. (2017), Making deep neural networks robust to label noise: a loss correction
-approach, section 4 (the largest probabilities as those of samples without doubt). The calibration is our
-own.
+which is predicting the right label and then being wrong by chance. Both a and rho are those that make the
+given labels of the held-out samples most likely: rho is what no temperature can explain, since it spares not
+even the samples whose class is plain to see. (Psychophysics knows it as the lapse rate of a psychometric
+function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
+
+A sample that was trained on is partly known by heart, so only samples count that have not been trained on,
+and only while the network learns what is common to them and the others. People's mistakes are not drawn
+evenly: they resemble the truth, which no likelihood tells apart from a class that is hard to see. Of them
+rho finds only the part that is out of place.
+
+Without logits, all that is known of a sample is ``t = exp(-loss)``. Where the class is plain to see, a
+network that has learned nothing by heart gives the label the probability zeta, so zeta is read off the
+largest of the calibrated probabilities. Where no class is plain to see, this is too small.
+
+References: F. Wichmann and N. Hill (2001), The psychometric function I, for lapse rates; G. Patrini et al.
+(2017), Making deep neural networks robust to label noise: a loss correction approach, section 4, for the
+largest probabilities as those of samples without doubt. The calibrations are our own.
 """
 
 from __future__ import annotations
@@ -22,11 +33,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from inlier import processes
 from inlier.scale import LossHistogram
 
-__all__ = ["HeldOut", "calibrated", "right_label_fraction"]
+__all__ = ["HeldOut", "calibrated", "lapse_fraction", "right_label_fraction", "tempered_losses"]
 
 HELD_OUT = 0.1
 """The part of the samples that is held out until the held-out loss no longer falls."""
@@ -37,14 +49,84 @@ PLAIN = 0.97
 CLEAN = 0.96
 """From this fraction on no wrong labels are believed to have been found."""
 
-PATIENCE = 2
-"""Passes without a lower held-out loss after which the network is learning by heart."""
+PATIENCE = 1
+"""Passes without a lower held-out loss after which nothing more is learned from holding samples out."""
+
+FIRST = 2
+"""Passes before anything is believed: a network that has seen little takes what is rare for what is wrong."""
 
 CHANCE = 0.05
 """So far above 1/K must a plain sample be: else the network has learned nothing, and nothing is known."""
 
 FEWEST = 50
 """With fewer held-out losses nothing is estimated."""
+
+SHARPNESS = tuple(2 ** (quarter / 4) for quarter in range(-8, 13))
+"""The values of a, one over the temperature, that are tried."""
+
+EVIDENCE = 5.0
+"""By so much must the log-likelihood of the held-out labels exceed that of chance, or nothing is known."""
+
+
+def tempered_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropies at all temperatures that are tried.
+
+    Args:
+        logits: Of shape (n, K).
+        labels: Of shape (n,).
+
+    Returns:
+        Of shape (n, 21): ``cross_entropy(a * logits, labels)`` for each a of :data:`SHARPNESS`.
+
+    Example:
+        >>> import torch
+        >>> tempered_losses(torch.zeros(2, 10), torch.tensor([3, 4])).shape
+        torch.Size([2, 21])
+    """
+    logits = logits.float()
+    return torch.stack([cross_entropy(a * logits, labels, reduction="none") for a in SHARPNESS], 1)
+
+
+def lapse_fraction(losses: Tensor, classes: int, counts: Tensor | None = None) -> tuple[float, float]:
+    """Return the most likely fraction of right labels and the mean loss that goes with it.
+
+    The log-likelihood, the sum of ``log(rho / K + (1 - rho) exp(-loss))``, is concave in rho, whose best
+    value is found for each temperature by bisection of the slope; then the best temperature is taken.
+
+    Args:
+        losses: Of shape (n, G): cross-entropies of held-out samples at G temperatures, as from
+            :func:`tempered_losses`.
+        classes: K, at least 2.
+        counts: Of the same shape, how often each loss occurs; once unless given.
+
+    Returns:
+        zeta, which is 1 where there is too little evidence; and the mean of ``-log q``, what is lost by
+        predicting the given labels as well as can be.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> logits = 2 * torch.randn(5000, 10)  # a network that is often in doubt
+        >>> truth = torch.distributions.Categorical(logits=logits).sample()
+        >>> labels = torch.where(torch.rand(5000) < 0.4, torch.randint(10, (5000,)), truth)
+        >>> fraction, _ = lapse_fraction(tempered_losses(3 * logits, labels), classes=10)  # and too sure
+        >>> abs(fraction - float((labels == truth).float().mean())) < 0.03
+        True
+    """
+    probability = (-losses.double().cpu()).exp()
+    number = torch.ones_like(probability) if counts is None else counts.double().cpu()
+    chance = 1 / classes
+    low, high = torch.zeros(probability.shape[1]).double(), torch.ones(probability.shape[1]).double()
+    for _ in range(30):
+        rho = (low + high) / 2
+        slope = (number * (chance - probability) / (probability + rho * (chance - probability))).sum(0)
+        low, high = torch.where(slope > 0, rho, low), torch.where(slope > 0, high, rho)
+    total = number.sum(0)
+    mean = -(number * (probability + low * (chance - probability)).log()).sum(0) / total
+    best = int(mean.argmin())
+    known = float((math.log(classes) - mean[best]) * total[best]) > EVIDENCE
+    fraction = 1 - float(low[best]) * (1 - chance)
+    return fraction if known and fraction < CLEAN else 1.0, float(mean[best])
 
 
 def calibrated(losses: Tensor, classes: int, counts: Tensor | None = None) -> Tensor:
@@ -135,11 +217,13 @@ class HeldOut(nn.Module):
     """Samples that are held out while a network learns what is common, and what their losses tell.
 
     While the held-out loss falls, the network learns; once it has not fallen for two passes over the data,
-    the network has begun to learn labels by heart. Then the fraction of right labels is estimated and the
-    samples are held out no longer.
+    the network has begun to learn labels by heart. Then the fraction of right labels is that of the pass with
+    the lowest loss, and the samples are held out no longer. With logits, the loss is that at the temperature
+    and the fraction that predict the given labels best, so that a network which is only too sure is not taken
+    for one that learns by heart.
 
     Args:
-        bits: Of the histogram of losses.
+        bits: Of the histograms of losses.
     """
 
     counts: Tensor
@@ -148,7 +232,8 @@ class HeldOut(nn.Module):
     def __init__(self, bits: int) -> None:
         super().__init__()
         self.bits = bits
-        self.register_buffer("counts", torch.zeros((255 << bits) + 1))
+        # A histogram for each temperature; one for all if there are no logits.
+        self.register_buffer("counts", torch.zeros(1, (255 << bits) + 1))
         # Losses of this process since the last update; no buffer, as in LossWindow.
         self.pending: list[Tensor] = []
         # The lowest mean loss of a pass, passes done, passes since the lowest, whether all is settled, and
@@ -161,26 +246,44 @@ class HeldOut(nn.Module):
         return bool(self.state[3])
 
     @property
+    def has_begun(self) -> bool:
+        """Whether enough passes are over for something to be known."""
+        return bool(self.state[1] >= FIRST)
+
+    @property
     def fraction(self) -> float:
-        """The fraction of right labels, 1 until it is estimated."""
-        return float(self.state[4])
+        """The fraction of right labels, as far as is known; 1 in the first passes."""
+        return float(self.state[4]) if self.has_begun else 1.0
 
     @staticmethod
-    def chosen(index: Tensor) -> Tensor:
-        """Return which samples are held out: by their number alone, so that all processes agree.
+    def chosen(index: Tensor, passes: int) -> Tensor:
+        """Return which samples are held out in a pass: by their number alone, so that all processes agree.
+
+        Args:
+            index: The numbers of samples.
+            passes: How many passes are over: each one holds out others.
 
         Example:
             >>> import torch
-            >>> round(float(HeldOut.chosen(torch.arange(100_000)).float().mean()), 2)
+            >>> round(float(HeldOut.chosen(torch.arange(100_000), passes=0).float().mean()), 2)
             0.1
         """
         # Multiplicative hashing (Knuth, volume 3, section 6.4): neighbours are scattered.
-        return (index.long() * 2654435761 % 2**32) < HELD_OUT * 2**32
+        place = (index.long() * 2654435761 + int(passes * HELD_OUT * 2**32)) % 2**32
+        return place < HELD_OUT * 2**32
 
-    def leave_out(self, weights: Tensor, losses: Tensor, index: Tensor) -> Tensor:
+    def leave_out(
+        self, weights: Tensor, losses: Tensor, index: Tensor, labels: Tensor, logits: Tensor | None
+    ) -> Tensor:
         """Return the weights with 0 for samples that are held out, whose losses are taken note of."""
-        chosen = self.chosen(index)
-        self.pending.append(losses[chosen].float())
+        chosen = self.chosen(index, int(self.state[1]))
+        if logits is None:
+            noted = losses[chosen].float().unsqueeze(1)
+        else:
+            noted = tempered_losses(logits[chosen], labels[chosen])
+        if self.pending and self.pending[-1].shape[1] != noted.shape[1]:
+            raise ValueError("logits were given in some calls and not in others: give them in all or in none")
+        self.pending.append(noted)
         return torch.where(chosen, 0.0, weights)
 
     def update(self, means: Tensor, classes: int, group: dist.ProcessGroup | None = None) -> None:
@@ -191,42 +294,61 @@ class HeldOut(nn.Module):
             classes: The number of classes.
             group: The processes that train together: one collective.
         """
-        noted = torch.cat(self.pending) if self.pending else means.new_empty(0)
-        self.pending.clear()
-        new = LossHistogram.of(noted.clamp(min=0.0), self.bits).counts.to(self.counts)
-        if processes.world_size(group) > 1:
-            processes.add_up(new, group)
-        self.counts += new
-        known = int((self.chosen(torch.arange(len(means), device=means.device)) & ~means.isnan()).sum())
-        visits = float(self.counts.sum())
+        self._count(group)
+        chosen = self.chosen(torch.arange(len(means), device=means.device), int(self.state[1]))
+        known = int((chosen & ~means.isnan()).sum())
+        visits = float(self.counts[0].sum())
         # In the first pass every sample is new: it ends when many come for the second time.
         if self.is_settled or visits < known * (1.5 if self.state[1] == 0 else 1.0) or visits < FEWEST:
             return
-        histogram = LossHistogram(self.counts.cpu())
-        finite = histogram.counts[:-1].double()
-        mean = float(finite @ histogram.values[:-1] / finite.sum())
-        lowest, passes, stale, _, _ = self.state.tolist()
-        stale = 0 if mean < lowest else stale + 1
-        settled = stale >= PATIENCE
-        fraction = right_label_fraction(histogram, classes)
+        lowest, passes, stale, _, fraction = self.state.tolist()
+        found, mean = self._estimate(classes)
+        if mean < lowest:
+            lowest, stale, fraction = mean, 0, found
+        else:
+            stale += 1
         self.counts.zero_()
-        self.state.copy_(
-            torch.tensor(
-                [min(mean, lowest), passes + 1, stale, float(settled), fraction if settled else 1.0],
-                dtype=torch.float64,
-            )
-        )
+        state = [lowest, passes + 1, stale, float(stale >= PATIENCE), fraction]
+        self.state.copy_(torch.tensor(state, dtype=torch.float64))
+
+    def _count(self, group: dist.ProcessGroup | None) -> None:
+        """Add what was noted, by all processes, to the histograms."""
+        noted = torch.cat(self.pending) if self.pending else self.counts.new_empty(0, len(self.counts))
+        self.pending.clear()
+        if noted.shape[1] != len(self.counts):
+            self.counts = self.counts.new_zeros(noted.shape[1], self.counts.shape[1])
+        columns = noted.clamp(min=0.0).T
+        new = torch.stack([LossHistogram.of(column, self.bits).counts for column in columns]).to(self.counts)
+        if processes.world_size(group) > 1:
+            processes.add_up(new, group)
+        self.counts += new
+
+    def _estimate(self, classes: int) -> tuple[float, float]:
+        """Return the fraction of right labels and the mean loss of a pass."""
+        histograms = [LossHistogram(counts) for counts in self.counts.cpu()]
+        counts = torch.stack([histogram.counts[:-1] for histogram in histograms], 1).double()
+        values = histograms[0].values[:-1].unsqueeze(1)
+        if len(histograms) == 1:
+            mean = float((counts * values).sum() / counts.sum())
+            return right_label_fraction(histograms[0], classes), mean
+        seen = counts.sum(1) > 0
+        return lapse_fraction(values[seen].expand(-1, len(histograms)), classes, counts[seen])
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        noted = torch.cat(self.pending) if self.pending else self.counts.new_empty(0)
+        noted = torch.cat(self.pending) if self.pending else self.counts.new_empty(0, len(self.counts))
         destination[prefix + "pending"] = noted
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         if prefix + "pending" in state_dict:
-            self.pending = [state_dict.pop(prefix + "pending").clone()]
+            pending = state_dict.pop(prefix + "pending").clone()
+            # Early checkpoints know of one histogram only.
+            self.pending = [pending if pending.dim() == 2 else pending.unsqueeze(1)]
+            counts = torch.atleast_2d(state_dict[prefix + "counts"])
+            state_dict[prefix + "counts"] = counts
+            self.counts = torch.empty_like(counts, device=self.counts.device)
         else:
-            # Early checkpoints know of no labels.
+            # Earlier ones know of no labels.
             for name in ("counts", "state"):
                 state_dict.setdefault(prefix + name, getattr(self, name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

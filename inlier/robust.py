@@ -15,6 +15,7 @@ from inlier import kernels, processes, traced
 from inlier.arguments import check, flat_losses, groups_or_labels, kept, plain_mean
 from inlier.history import History
 from inlier.kernels import Kernel
+from inlier.kernels.base import label_of, text_of
 from inlier.labels import HeldOut
 from inlier.memory import SampleMemory
 from inlier.metrics import LastCall, call_metrics, scale_metrics
@@ -109,7 +110,7 @@ class Robust(nn.Module):
         )
         self.memory = SampleMemory(running_mean, samples)
         self.held_out = HeldOut(BITS)
-        self.register_buffer("kernel_label", _label(self.kernel))
+        self.register_buffer("kernel_label", label_of(self.kernel))
         self.bad_losses = 0
         """How many losses were infinite or NaN up to the last update; each got weight 0."""
         self.history = History()
@@ -150,6 +151,7 @@ class Robust(nn.Module):
         groups: Tensor | None = None,
         mask: Tensor | None = None,
         labels: Tensor | None = None,
+        logits: Tensor | None = None,
     ) -> Tensor:
         """Return the weighted mean of the losses; in ``eval()`` the plain mean.
 
@@ -160,6 +162,8 @@ class Robust(nn.Module):
             mask: True where an element counts; the others are left out of everything.
             labels: The class of each element, in place of ``groups``, where losses are cross-entropies of
                 labels some of which may be wrong; needs ``index``. See :mod:`inlier.labels`.
+            logits: What the cross-entropies are of, with ``labels``: the fraction of right labels is much
+                better known with them than without. The classes are in the last dimension.
 
         Returns:
             A scalar. Over several processes its mean is the loss of one process on the joined batch, as is
@@ -167,16 +171,18 @@ class Robust(nn.Module):
         """
         groups = groups_or_labels(groups, labels, self._labelled and self.training)
         self._labelled |= labels is not None
-        check(losses, index, groups, mask, self.hold, self._labelled)
+        check(losses, index, groups, mask, logits, self.hold, self._labelled)
         flat = flat_losses(losses)
         if not self.training:
             return plain_mean(flat, mask)
         if torch.compiler.is_compiling():
-            weights = traced.weigh(self._name, flat.detach(), index, groups, mask, True)
+            weights = traced.weigh(
+                self._name, flat.detach(), index, groups, mask, logits, labels is not None, True
+            )
             # A loss that is masked out or not finite has weight 0, but 0 * NaN would be NaN.
             return torch.dot(weights, torch.where(weights == 0, 0.0, flat))
-        flat, index, groups = kept(flat, index, groups, mask)
-        weights, factor, finite = self._judge(flat.detach(), index, groups)
+        flat, index, groups, logits = kept(flat, index, groups, logits, mask)
+        weights, factor, finite = self._judge(flat.detach(), index, groups, logits)
         if finite is not None:
             flat = torch.where(finite, flat, 0.0)
         return torch.dot((weights * factor).to(flat.dtype), flat)
@@ -188,6 +194,7 @@ class Robust(nn.Module):
         groups: Tensor | None = None,
         mask: Tensor | None = None,
         labels: Tensor | None = None,
+        logits: Tensor | None = None,
     ) -> Tensor:
         """Learn from the losses as a call does, and return the weight of each, for a reduction of your own.
 
@@ -197,6 +204,7 @@ class Robust(nn.Module):
             groups: Their groups.
             mask: True where an element counts.
             labels: Their classes.
+            logits: What the cross-entropies are of.
 
         Returns:
             Weights of the shape of the losses, without a graph and not divided by anything; 0 where an
@@ -212,12 +220,12 @@ class Robust(nn.Module):
         """
         groups = groups_or_labels(groups, labels, self._labelled and self.training)
         self._labelled |= labels is not None
-        check(losses, index, groups, mask, self.hold, self._labelled)
+        check(losses, index, groups, mask, logits, self.hold, self._labelled)
         flat = flat_losses(losses).detach()
         if torch.compiler.is_compiling():
-            weights = traced.weigh(self._name, flat, index, groups, mask, False)
+            weights = traced.weigh(self._name, flat, index, groups, mask, logits, labels is not None, False)
         else:
-            weights = self.flat_weights(flat, index, groups, mask, divided=False)
+            weights = self.flat_weights(flat, index, groups, mask, logits, labels is not None, divided=False)
         return weights.view(losses.shape)
 
     def metrics(self, prefix: str = "", together: bool = False) -> dict[str, float]:
@@ -257,19 +265,28 @@ class Robust(nn.Module):
         return self._last.weights
 
     def flat_weights(
-        self, flat: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None, divided: bool
+        self,
+        flat: Tensor,
+        index: Tensor | None,
+        groups: Tensor | None,
+        mask: Tensor | None,
+        logits: Tensor | None,
+        labelled: bool,
+        divided: bool,
     ) -> Tensor:
         """Do :meth:`weigh` on flat losses, with weights divided as in a call, or not at all."""
+        # A compiled step calls this before its own changes of attributes are made.
+        self._labelled |= labelled
         keep = None if mask is None else mask.reshape(-1).bool()
         if self.training:
-            weights, factor, _ = self._judge(*kept(flat, index, groups, mask))
+            weights, factor, _ = self._judge(*kept(flat, index, groups, logits, mask))
             weights = (weights * factor if divided else weights.clone()).to(flat.dtype)
         else:
             weights = (flat if keep is None else flat[keep]).isfinite().to(flat.dtype)
         return weights if keep is None else torch.zeros_like(flat).masked_scatter(keep, weights)
 
     def _judge(
-        self, losses: Tensor, index: Tensor | None, groups: Tensor | None
+        self, losses: Tensor, index: Tensor | None, groups: Tensor | None, logits: Tensor | None
     ) -> tuple[Tensor, Tensor | float, Tensor | None]:
         """Learn from flat losses of this process, without a graph.
 
@@ -285,10 +302,12 @@ class Robust(nn.Module):
             frozen = self.memory.frozen[index]
             weights = torch.where(frozen.isnan(), weights, frozen)
         if self._labelled and index is not None and groups is not None:
-            if self.held_out.is_settled:
-                weights = weights * (evidence <= self.window.cuts[groups])
-            else:
-                weights = self.held_out.leave_out(weights, losses, index)
+            # Labels count in full or not at all, by the current loss: a network that is learning soon fits
+            # what it was slow to learn, which the mean would keep out for long.
+            evidence = losses.float()
+            weights = (evidence <= self.window.cuts[groups]).to(weights)
+            if not self.held_out.is_settled:
+                weights = self.held_out.leave_out(weights, losses, index, groups, logits)
         finite: Tensor | None = evidence.isfinite()
         # Looking whether all are finite saves work where looking is cheap; on other devices it would wait.
         if losses.device.type == "cpu" and bool(finite.all()):  # type: ignore[union-attr]
@@ -391,13 +410,11 @@ class Robust(nn.Module):
             self.memory.freeze(self.inlier_probability())
 
     def _label_fraction(self) -> float:
-        """Return the fraction of right labels in force: 1 while samples are held out."""
-        if not self.held_out.is_settled:
-            self.held_out.update(self.memory.means, len(self.window.scales), self.process_group)
-        if not self.held_out.is_settled:
-            return 1.0
-        given = self.window.given_fraction
-        return self.held_out.fraction if given is None else given
+        """Return the fraction of right labels in force: 1 until something is known of them."""
+        held_out, given = self.held_out, self.window.given_fraction
+        if not held_out.is_settled:
+            held_out.update(self.memory.means, len(self.window.scales), self.process_group)
+        return held_out.fraction if given is None or not held_out.has_begun else given
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -419,8 +436,8 @@ class Robust(nn.Module):
         label = state_dict.get(prefix + "kernel_label")
         if label is not None and not torch.equal(label.cpu(), self.kernel_label.cpu()):
             raise ValueError(
-                f"the checkpoint was made with the kernel {_text(label)}, but this Robust has "
-                f"{_text(self.kernel_label)}: build Robust with the checkpoint's kernel"
+                f"the checkpoint was made with the kernel {text_of(label)}, but this Robust has "
+                f"{text_of(self.kernel_label)}: build Robust with the checkpoint's kernel"
             )
         if prefix + "counters" in state_dict:
             # Early checkpoints know of no labels.
@@ -430,13 +447,3 @@ class Robust(nn.Module):
         if prefix + "history" in state_dict:  # Early checkpoints have none.
             self.history.restore(state_dict.pop(prefix + "history"))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def _label(kernel: Kernel) -> Tensor:
-    """The kernel's name and shape as bytes: what a checkpoint is recognised by."""
-    shape = ", ".join(f"{key}={getattr(value, '__qualname__', value)}" for key, value in vars(kernel).items())
-    return torch.tensor(list(f"{type(kernel).__name__}({shape})".encode()), dtype=torch.uint8)
-
-
-def _text(label: Tensor) -> str:
-    return bytes(label.tolist()).decode()

@@ -18,10 +18,17 @@ __all__ = ["Name", "Weigher", "register", "weigh"]
 
 
 class Weigher(Protocol):
-    """What makes weights of flat losses, divided as for a loss or not at all."""
+    """What makes weights of flat losses, divided as for a loss or not at all; groups may be labels."""
 
     def flat_weights(
-        self, losses: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None, divided: bool
+        self,
+        losses: Tensor,
+        index: Tensor | None,
+        groups: Tensor | None,
+        mask: Tensor | None,
+        logits: Tensor | None,
+        labelled: bool,
+        divided: bool,
     ) -> Tensor:
         """Return a weight for each loss."""
 
@@ -54,12 +61,14 @@ def _weigh(
     index: Tensor | None,
     groups: Tensor | None,
     mask: Tensor | None,
+    logits: Tensor | None,
     calls: Tensor,
     number: int,
+    labelled: bool,
     divided: bool,
 ) -> Tensor:
     calls += 1
-    return _known[number].flat_weights(losses, index, groups, mask, divided)
+    return _known[number].flat_weights(losses, index, groups, mask, logits, labelled, divided)
 
 
 @_weigh.register_fake
@@ -68,8 +77,10 @@ def _(
     index: Tensor | None,
     groups: Tensor | None,
     mask: Tensor | None,
+    logits: Tensor | None,
     calls: Tensor,
     number: int,
+    labelled: bool,
     divided: bool,
 ) -> Tensor:
     return torch.empty_like(losses)
@@ -81,8 +92,11 @@ def weigh(
     index: Tensor | None,
     groups: Tensor | None,
     mask: Tensor | None,
+    logits: Tensor | None,
+    labelled: bool,
     divided: bool,
 ) -> Tensor:
     """Return the weights that a weigher gives to flat losses, as an operation that can be traced."""
-    weights: Tensor = _weigh(losses, index, groups, mask, name.calls, name.number, divided)
+    logits = None if logits is None else logits.detach()
+    weights: Tensor = _weigh(losses, index, groups, mask, logits, name.calls, name.number, labelled, divided)
     return weights

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from inlier import Robust, traced
 
 
-def step(model, robust, x, y, index=None, groups=None, mask=None):
-    return robust(F.cross_entropy(model(x), y, reduction="none"), index, groups, mask)
+def step(model, robust, x, y, index=None, groups=None, mask=None, labels=None):
+    logits = model(x)
+    losses = F.cross_entropy(logits, y, reduction="none")
+    return robust(losses, index, groups, mask, labels, None if labels is None else logits)
 
 
 def data(steps: int = 30, samples: int = 60):
@@ -34,10 +36,11 @@ def arguments(kind: str, y, index) -> dict:
         "groups": {"index": index, "groups": y},
         "mask": {"index": index, "mask": index % 3 != 0},
         "hold": {"index": index},
+        "labels": {"index": index, "labels": y},
     }[kind]
 
 
-KINDS = ["plain", "index", "groups", "mask", "hold"]
+KINDS = ["plain", "index", "groups", "mask", "hold", "labels"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

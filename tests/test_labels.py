@@ -9,7 +9,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import inlier
-from inlier.labels import HELD_OUT, HeldOut, calibrated, right_label_fraction
+from inlier.labels import (
+    HELD_OUT,
+    HeldOut,
+    calibrated,
+    lapse_fraction,
+    right_label_fraction,
+    tempered_losses,
+)
 from inlier.scale import LossHistogram
 
 CLASSES = 10
@@ -70,11 +77,49 @@ def test_a_network_that_has_learned_nothing_is_no_reason_to_doubt() -> None:
     assert right_label_fraction(cross_entropy(logits, labels, reduction="none"), CLASSES) == 1.0
 
 
-def test_the_same_tenth_is_held_out_whatever_the_order() -> None:
+def drawn_logits(samples: int, spread: float, rate: float, seed: int = 0):
+    """Logits of a network that is often in doubt, given labels, and which of these are right."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = spread * torch.randn(samples, CLASSES, generator=generator)
+    truth = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    drawn = torch.randint(CLASSES, (samples,), generator=generator)
+    labels = torch.where(torch.rand(samples, generator=generator) < rate, drawn, truth)
+    return logits, labels, float((labels == truth).float().mean())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.6, 0.8])
+@pytest.mark.parametrize("confidence", [0.5, 1.0, 3.0])
+def test_logits_tell_the_fraction_where_no_class_is_plain_to_see(rate: float, confidence: float) -> None:
+    logits, labels, right = drawn_logits(20_000, spread=1.5, rate=rate)
+    fraction, _ = lapse_fraction(tempered_losses(confidence * logits, labels), CLASSES)
+    assert fraction == pytest.approx(right, abs=0.04)
+
+
+def test_losses_alone_cannot() -> None:
+    logits, labels, right = drawn_logits(20_000, spread=1.5, rate=0.4)
+    assert right_label_fraction(cross_entropy(logits, labels, reduction="none"), CLASSES) < right - 0.05
+
+
+def test_the_mean_loss_is_that_of_the_best_prediction_of_the_given_labels() -> None:
+    logits, labels, _ = drawn_logits(20_000, spread=2.0, rate=0.4)
+    _, mean = lapse_fraction(tempered_losses(logits, labels), CLASSES)
+    best = 0.6 * logits.softmax(1) + 0.4 / CLASSES
+    reference = float(-best.gather(1, labels.unsqueeze(1)).log().mean())
+    assert mean == pytest.approx(reference, abs=0.003)
+
+
+def test_logits_without_evidence_are_no_reason_to_doubt() -> None:
+    logits, labels, _ = drawn_logits(5000, spread=2.0, rate=1.0)
+    assert lapse_fraction(tempered_losses(logits, labels), CLASSES)[0] == 1.0
+
+
+def test_each_pass_holds_out_another_tenth_whatever_the_order() -> None:
     index = torch.arange(50_000)
-    chosen = HeldOut.chosen(index)
+    chosen = HeldOut.chosen(index, passes=0)
     assert float(chosen.float().mean()) == pytest.approx(HELD_OUT, abs=0.01)
-    assert torch.equal(HeldOut.chosen(index.flip(0)).flip(0), chosen)
+    assert torch.equal(HeldOut.chosen(index.flip(0), passes=0).flip(0), chosen)
+    every = torch.stack([HeldOut.chosen(index, passes) for passes in range(10)])
+    assert float((every.sum(0) == 1).float().mean()) > 0.999
     # Neighbours, which may be of one class, do not go together.
     assert float(chosen[1:][chosen[:-1]].float().mean()) == pytest.approx(HELD_OUT, abs=0.1)
 
@@ -110,8 +155,9 @@ class Task:
         for epoch in epochs:
             order = torch.randperm(len(self.y), generator=torch.Generator().manual_seed(epoch))
             for index in order.split(64):
-                losses = cross_entropy(network(self.x[index]), self.y[index], reduction="none")
-                loss = losses.mean() if robust is None else robust(losses, index, labels=self.y[index])
+                logits, y = network(self.x[index]), self.y[index]
+                losses = cross_entropy(logits, y, reduction="none")
+                loss = losses.mean() if robust is None else robust(losses, index, labels=y, logits=logits)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -164,7 +210,7 @@ def test_held_out_samples_do_not_train() -> None:
     losses = torch.ones(1000, requires_grad=True)
     index = torch.arange(1000)
     inlier.Robust()(losses, index, labels=index % CLASSES).backward()
-    assert torch.equal(losses.grad == 0, HeldOut.chosen(index))
+    assert torch.equal(losses.grad == 0, HeldOut.chosen(index, passes=0))
 
 
 def test_what_labels_need_is_said() -> None:
@@ -176,14 +222,20 @@ def test_what_labels_need_is_said() -> None:
         inlier.Robust(hold=5)(losses, index, labels=labels)
     with pytest.raises(ValueError, match="labels or groups, not both"):
         inlier.Robust()(losses, index, groups=labels, labels=labels)
+    with pytest.raises(ValueError, match="logits are of use with labels only"):
+        inlier.Robust()(losses, index, logits=torch.rand(4, 2))
+    with pytest.raises(ValueError, match=r"logits has shape \(3, 2\) and losses \(4,\)"):
+        inlier.Robust()(losses, index, labels=labels, logits=torch.rand(3, 2))
     robust = inlier.Robust()
     robust(losses, index, labels=labels)
+    with pytest.raises(ValueError, match="logits were given in some calls"):
+        robust(losses, index, labels=labels, logits=torch.rand(4, 2))
     with pytest.raises(ValueError, match="some calls and not in others"):
         robust(losses, index)
     assert robust.eval()(losses, index).item() == pytest.approx(float(losses.mean()))
 
 
-def test_a_fraction_that_is_given_is_used_once_the_network_learns_by_heart() -> None:
+def test_a_fraction_that_is_given_is_used_once_the_first_passes_are_over() -> None:
     task = Task(samples=1000)
     robust = inlier.Robust(inlier_fraction=0.5)
     task.train(robust, *task.network(), range(12))

@@ -45,8 +45,10 @@ def job(processes: int, index: bool, groups: bool, **robust) -> dict:
     }
 
 
-def test_held_out_samples_and_the_fraction_of_right_labels_are_those_of_one_process(tmp_path):
+@pytest.mark.parametrize("logits", [False, True])
+def test_held_out_samples_and_the_fraction_of_right_labels_are_those_of_one_process(tmp_path, logits):
     task = job(2, True, True, inlier_fraction=0.7) | {"labels": True, "samples": 300, "steps": 800}
+    task["logits"] = logits
     errors = finish(started := start(task, tmp_path))
     assert all(process.returncode == 0 for process in started), errors
     one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
@@ -54,7 +56,7 @@ def test_held_out_samples_and_the_fraction_of_right_labels_are_those_of_one_proc
     for key in ("fraction", "weight", "held_out"):
         assert one[key] == two[key]
         assert numbers(one[key]) == pytest.approx(numbers(alone[key]), rel=1e-3, abs=1e-5)
-    # While samples are held out all is believed; then the fraction is in force.
+    # In the first passes all is believed; then the fraction is in force.
     assert min(one["fraction"][20]) == 1.0
     assert one["fraction"][-1] == pytest.approx([0.7] * 3)
 

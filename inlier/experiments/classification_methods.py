@@ -62,7 +62,7 @@ class Adaptive(Method):
     Args:
         task: What is trained.
         robust: The module at the loss.
-        known: Whether it is given sample numbers and labels.
+        known: Whether it is given sample numbers, labels and logits.
     """
 
     def __init__(self, task: Task, robust: Robust, known: bool = True) -> None:
@@ -72,8 +72,9 @@ class Adaptive(Method):
     def forward(self, logits: Sequence[Tensor], labels: Tensor, index: Tensor) -> Tensor:
         """Return the weighted loss."""
         losses = cross_entropy(logits[0], labels, reduction="none")
-        loss: Tensor = self.robust(losses, index, labels=labels) if self.known else self.robust(losses)
-        return loss
+        if not self.known:
+            return self.robust(losses)  # type: ignore[no-any-return]
+        return self.robust(losses, index, labels=labels, logits=logits[0])  # type: ignore[no-any-return]
 
     def suspicion(self, labels: Tensor) -> Tensor | None:
         """Return one minus the probability of being an inlier."""

@@ -288,3 +288,14 @@ def tail_slope(kernel: Kernel) -> float:
     """The limit of the slope at infinity: 0 if it still falls (as a power of r) between 1e150 and 1e300."""
     near, far = kernel.slope(torch.tensor([1e150, 1e300], dtype=torch.float64)).tolist()
     return 0.0 if far < near * (1 - 1e-6) else float(far)
+
+
+def label_of(kernel: Kernel) -> Tensor:
+    """The kernel's name and shape as bytes: what a checkpoint is recognised by."""
+    shape = ", ".join(f"{key}={getattr(value, '__qualname__', value)}" for key, value in vars(kernel).items())
+    return torch.tensor(list(f"{type(kernel).__name__}({shape})".encode()), dtype=torch.uint8)
+
+
+def text_of(label: Tensor) -> str:
+    """Return a kernel's label in words."""
+    return bytes(label.tolist()).decode()
