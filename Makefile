@@ -3,8 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/python
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check --quiet
+SCENE := .venv-scene/bin
+SCENE_PIP := PIP_CONSTRAINT="constraints.txt constraints-scene.txt" $(SCENE)/python -m pip \
+	--disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast check format docs bench clean
+.PHONY: demo test test-fast test-scene check format docs bench bench-scene clean
 
 demo: .venv/cli
 	$(BIN)/inlier reproduce regression --preset cpu
@@ -14,6 +17,10 @@ test: .venv/installed
 
 test-fast: .venv/installed
 	$(RUN) -m pytest -n 2 --dist worksteal -m "not slow"
+
+# nerfstudio has an environment of its own: it holds others back, and is large.
+test-scene: .venv-scene/installed
+	OMP_NUM_THREADS=1 $(SCENE)/python -m pytest tests/scene
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -30,8 +37,11 @@ docs: .venv/installed
 bench: .venv/bench
 	$(RUN) -m benchmarks $(if $(QUICK),--quick)
 
+bench-scene: .venv-scene/installed
+	OMP_NUM_THREADS=1 $(SCENE)/python -m benchmarks.scene
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
+	rm -rf .venv .venv-scene .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
 
 # The demo needs little; tests and checks need every framework that they try.
 .venv/cli: pyproject.toml constraints.txt
@@ -46,4 +56,16 @@ clean:
 
 .venv/bench: .venv/installed
 	$(PIP) install --editable ".[bench]"
+	touch $@
+
+# What a training on a CPU needs of nerfstudio; all of it, with what its viewer and its video tools need, is 3.5 GB.
+.venv-scene/installed: pyproject.toml constraints.txt constraints-scene.txt
+	$(PYTHON) -m venv .venv-scene
+	$(SCENE_PIP) install torch==2.13.0
+	$(SCENE_PIP) install appdirs imageio jaxtyping matplotlib msgspec opencv-python-headless packaging pathos pillow \
+		protobuf pytest pytest-timeout pyyaml rawpy requests rich safetensors scipy tensorboard tensorly torchmetrics \
+		tqdm typing-extensions tyro websockets
+	$(SCENE_PIP) install --no-deps nerfstudio viser gsplat nerfacc splines pytorch-msssim pyquaternion fpsample \
+		torchvision
+	$(SCENE_PIP) install --editable ".[cli]"
 	touch $@

@@ -42,6 +42,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+scene = typer.Typer(help="Look at scenes learned from photos.")
+app.add_typer(scene, name="scene")
+
 
 def _say_version(wanted: bool) -> None:
     if wanted:
@@ -71,7 +74,8 @@ def reproduce(
         str,
         typer.Argument(
             metavar="NAME",
-            help="classification, regression, theory, or your own experiment as package.module:ATTRIBUTE.",
+            help="classification, regression, scene, theory, or your own experiment as "
+            "package.module:ATTRIBUTE.",
         ),
     ],
     preset: Annotated[str, typer.Option(help="paper, cpu or smoke: how much of it to compute.")] = "cpu",
@@ -109,7 +113,7 @@ def reproduce(
             raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(BACKENDS)}")
         if jobs is not None and jobs < 1:
             raise ValueError(f"jobs {jobs} is not a number of processes; choose 1 or more")
-        wanted = plan(_load(name), preset, _names(methods), _numbers(rates), seeds)
+        wanted = plan(_load(name), preset, _names(methods), _numbers(rates), seeds, data)
     except ValueError as error:
         _leave(str(error), 2)
 
@@ -244,6 +248,28 @@ def predict(
     typer.echo(f"{done.rows:,} {done.unit} predicted: {done.out}")
 
 
+@scene.command(epilog="Example:  inlier scene suspects outputs/fox/robust-nerfacto/2025-01-31_120000")
+def suspects(
+    output: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUTPUT", help="The output folder of ns-train robust-nerfacto, with config.yml."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the maps.", show_default="OUTPUT/suspects")
+    ] = None,
+) -> None:
+    """Write for each training photo a map of its outlier pixels, and a contact sheet of all."""
+    try:
+        from inlier.scenes.suspects import find
+
+        found = find(output, out)
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _leave_unwritten(error, out or output / "suspects")
+    typer.echo(f"{found.photos} maps in {found.sheet.parent}, shown in {found.sheet}")
+
+
 @app.command(epilog="Example:  inlier kernels --plot kernels.png")
 def kernels(
     plot: Annotated[
@@ -351,10 +377,11 @@ def main() -> None:
         code = 130
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRA:
+        extra = "nerfstudio" if package == "nerfstudio" else "cli"
+        if package not in (*EXTRA, extra):
             raise
         typer.echo(
-            f'inlier: this needs {package}, which is not installed: pip install "inlier[cli]"', err=True
+            f'inlier: this needs {package}, which is not installed: pip install "inlier[{extra}]"', err=True
         )
         code = 1
     sys.exit(code)

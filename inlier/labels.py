@@ -52,6 +52,9 @@ CLEAN = 0.96
 PATIENCE = 1
 """Passes without a lower held-out loss after which nothing more is learned from holding samples out."""
 
+MOST = 8
+"""Passes after which no sample is held out: by then those of the next tenth would be known by heart."""
+
 FIRST = 2
 """Passes before anything is believed: a network that has seen little takes what is rare for what is wrong."""
 
@@ -308,7 +311,8 @@ class HeldOut(nn.Module):
         else:
             stale += 1
         self.counts.zero_()
-        state = [lowest, passes + 1, stale, float(stale >= PATIENCE), fraction]
+        settled = stale >= PATIENCE or passes + 1 >= MOST
+        state = [lowest, passes + 1, stale, float(settled), fraction]
         self.state.copy_(torch.tensor(state, dtype=torch.float64))
 
     def _count(self, group: dist.ProcessGroup | None) -> None:
@@ -344,8 +348,8 @@ class HeldOut(nn.Module):
             pending = state_dict.pop(prefix + "pending").clone()
             # Early checkpoints know of one histogram only.
             self.pending = [pending if pending.dim() == 2 else pending.unsqueeze(1)]
-            counts = torch.atleast_2d(state_dict[prefix + "counts"])
-            state_dict[prefix + "counts"] = counts
+            counts = state_dict[prefix + "counts"]
+            counts = state_dict[prefix + "counts"] = counts if counts.dim() == 2 else counts.unsqueeze(0)
             self.counts = torch.empty_like(counts, device=self.counts.device)
         else:
             # Earlier ones know of no labels.

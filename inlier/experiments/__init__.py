@@ -63,6 +63,7 @@ Settings: TypeAlias = Mapping[str, Any]
 EXPERIMENTS = {
     "classification": "inlier.experiments.classification:EXPERIMENT",
     "regression": "inlier.experiments.regression:EXPERIMENT",
+    "scene": "inlier.experiments.scene:EXPERIMENT",
     "theory": "inlier.experiments.theory:EXPERIMENT",
 }
 """Where each experiment is; :func:`load` imports it when it is asked for."""
@@ -159,6 +160,9 @@ class Experiment:
         rows: Takes methods, rates, number of seeds and settings; returns the rows, all combinations unless
             given.
         has_places: Whether ``compute`` takes :class:`Places` as its argument ``places``.
+        describe_data: For an experiment that runs on data of the user's choice: takes the folder, if one was
+            given, and returns what is added to the settings, so that rows of other data are other rows;
+            raises ``ValueError`` if the folder will not do.
     """
 
     name: str
@@ -171,6 +175,7 @@ class Experiment:
     batches: Callable[[Sequence[Row], int], list[list[Row]]] = one_row_each
     rows: Callable[[Sequence[str], Sequence[float], int, Settings], list[Row]] = grid
     has_places: bool = False
+    describe_data: Callable[[Path | None], Settings] | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,7 @@ def plan(
     methods: Sequence[str] | None = None,
     rates: Sequence[float] | None = None,
     seeds: int | None = None,
+    data: Path | None = None,
 ) -> Plan:
     """Return the plan of a run; raise ``ValueError`` naming the choices where one is wrong.
 
@@ -206,6 +212,7 @@ def plan(
         methods: Names out of ``experiment.methods``, in place of those of the preset.
         rates: Outlier rates in [0, 1), in place of those of the preset.
         seeds: How many trials, in place of that of the preset.
+        data: The folder of the data, if the experiment needs one.
     """
     if preset not in experiment.presets:
         raise ValueError(f"preset {preset!r} is unknown; choose from {', '.join(experiment.presets)}")
@@ -223,6 +230,8 @@ def plan(
     seeds = standard["seeds"] if seeds is None else seeds
     if seeds < 1:
         raise ValueError(f"seeds {seeds} is not a number of trials; choose 1 or more")
+    if experiment.describe_data is not None:
+        settings |= experiment.describe_data(data)
     return Plan(experiment, preset, methods, rates, seeds, settings)
 
 

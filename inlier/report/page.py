@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from inlier.files import write_whole
 from inlier.report.findings import Findings, Suspect
 from inlier.report.plots import draw
 from inlier.report.svg import number
+from inlier.report.template import fill, read
 from inlier.report.training import findings_of
 from inlier.report.words import headline, percent, trust
 
@@ -80,12 +79,6 @@ def write(path: str | Path, source: Findings | Robust, **about: Any) -> Path:
 
 def render(findings: Findings) -> str:
     """Return the report as HTML text."""
-    try:
-        import jinja2
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'the report needs Jinja2: pip install "inlier[report]"', name=error.name
-        ) from None
     losses, probability = _numbers(findings.losses), _numbers(findings.inlier_probability)
     weights = probability if findings.weights is None else _numbers(findings.weights)
     if not len(losses) == len(probability) == len(weights):
@@ -94,11 +87,10 @@ def render(findings: Findings) -> str:
             f"{len(weights)} entries: give one of each for every sample"
         )
     samples = int((~losses.isnan()).sum())
-    style, script = _file("report.css"), _file("report.js")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_file("report.html")).render(
+    return fill(
+        read("inlier.report", "report.html"),
+        read("inlier.report", "report.css"),
+        read("inlier.report", "report.js"),
         findings=findings,
         headline=headline(findings, samples),
         wrong=min(max(1 - findings.inlier_fraction, 0.0), 1.0) if samples else 0.0,
@@ -107,20 +99,7 @@ def render(findings: Findings) -> str:
         drawings=draw(findings, losses, probability, weights),
         brief=[(s, number(s.inlier_probability)) for s in findings.suspects[:WITHOUT_SCRIPT]],
         data=_embedded(_table(findings.suspects)),
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
     )
-
-
-def _file(name: str) -> str:
-    return (resources.files("inlier.report") / "files" / name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    """The hash by which a content security policy lets this very text in, and no other."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _numbers(values: Any) -> Tensor:

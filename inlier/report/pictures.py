@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["thumbnail"]
 
 SIDE = 64
-"""Pixels of the longer side, at most."""
+"""Pixels of the longer side, at most, unless said otherwise."""
 
 
-def thumbnail(picture: Any) -> bytes:
+def thumbnail(picture: Any, side: int = SIDE) -> bytes:
     """Return a picture as a small PNG file.
 
     Floating-point pixels within 0 and 1 are taken as they are; others (pictures that were normalised for a
@@ -26,9 +26,10 @@ def thumbnail(picture: Any) -> bytes:
     Args:
         picture: A Pillow image, a path to an image file, or a tensor or array of shape (H, W), (C, H, W) or
             (H, W, C) with 1, 3 or 4 channels.
+        side: Pixels of the longer side, at most.
 
     Returns:
-        The bytes of a PNG file of at most 64 by 64 pixels.
+        The bytes of a PNG file.
 
     Raises:
         ValueError: For an array of another shape, or a file that is no image.
@@ -46,17 +47,17 @@ def thumbnail(picture: Any) -> bytes:
     if isinstance(picture, str | Path):
         try:
             with Image.open(picture) as opened:
-                return _png(opened)
+                return _png(opened, side)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"images: {str(picture)!r} cannot be read as an image: {error}") from None
     if isinstance(picture, Image.Image):
-        return _png(picture)
-    return _png(Image.fromarray(_pixels(picture)))
+        return _png(picture, side)
+    return _png(Image.fromarray(_pixels(picture)), side)
 
 
-def _png(image: Image) -> bytes:
+def _png(image: Image, side: int) -> bytes:
     small = image.convert("RGBA" if "A" in image.getbands() or "transparency" in image.info else "RGB")
-    small.thumbnail((SIDE, SIDE))
+    small.thumbnail((side, side))
     buffer = io.BytesIO()
     small.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()

@@ -14,6 +14,7 @@ from inlier.rivals import (
     generalised_cross_entropy,
     gnc,
     huberised,
+    robust_nerf,
     symmetric_cross_entropy,
     trimmed,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "generalised_cross_entropy",
     "gnc",
     "huberised",
+    "robust_nerf",
     "symmetric_cross_entropy",
     "trimmed",
 ]

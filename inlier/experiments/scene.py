@@ -1,0 +1,95 @@
+"""The paper's scenes (section 6.3, figures 1, 4, 5 and 6): ``inlier reproduce scene --data FOLDER``.
+
+Nerfacto learns a scene from photos of which some pixels are wrong, and is judged on clean held-out photos.
+Each row is one training. The methods that must be told the fraction of right pixels are told that of the very
+photos they train on.
+
+Besides the paper's noise in single pixels there are the presets ``cpu-object`` (an object that moves through
+some of the photos) and ``cpu-exposure`` (some photos exposed wrongly), where the rate is the share of photos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inlier.experiments import Experiment, Places, Row
+from inlier.experiments.scene_data import describe
+from inlier.experiments.scene_figures import figures, keeps, kept_file
+from inlier.experiments.scene_training import METHODS, train
+
+__all__ = ["EXPERIMENT"]
+
+CPU: dict[str, Any] = {
+    "rates": [0.0, 0.2, 0.5, 0.8],
+    "seeds": 1,
+    "corruption": "noise",
+    "size": "tiny",
+    "steps": 2500,
+    "rays": 512,
+    "step_size": 1e-2,
+    "last_step_size": 1e-3,
+    "decay_steps": 2500,
+    "hold": 50,
+    "gradient_limit": 1e-2,
+    "largest_side": 160,
+    "held_out": 7,
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section 6.3 to the letter; a GPU.
+    "paper": {
+        "rates": [tenth / 10 for tenth in range(10)],
+        "seeds": 5,
+        "corruption": "noise",
+        "size": "stock",
+        "steps": 30_000,
+        "rays": 4096,
+        "step_size": 1e-3,
+        "last_step_size": 1e-4,
+        "decay_steps": 200_000,
+        "hold": 100,
+        "gradient_limit": 1e-2,
+        "largest_side": None,
+        "held_out": None,
+    },
+    "cpu": CPU,
+    "cpu-object": CPU | {"rates": [0.0, 0.3, 0.6], "corruption": "object"},
+    "cpu-exposure": CPU | {"rates": [0.0, 0.2, 0.4], "corruption": "exposure"},
+    "smoke": CPU
+    | {
+        "rates": [0.5],
+        "methods": ["adam", "robust"],
+        "steps": 600,
+        "decay_steps": 600,
+        "held_out": 4,
+        "model": {"robust_warmup": 100},
+    },
+}
+
+
+def compute(rows: Sequence[Row], places: Places) -> Iterator[tuple[Row, Mapping[str, float] | Exception]]:
+    """Train each row, and keep what the figures need beside the results."""
+    from safetensors.torch import save_file
+
+    scene = places.data or Path()
+    for row in rows:
+        outcome = train(METHODS[row.method], scene, row.rate, row.seed, row.settings)
+        if keeps(row):
+            path = kept_file(row, places.checkpoints.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(outcome.kept, path)
+        yield row, outcome.metrics
+
+
+EXPERIMENT = Experiment(
+    name="scene",
+    description="Nerfacto on photos with wrong pixels",
+    methods=tuple(METHODS),
+    presets=PRESETS,
+    metric="psnr",
+    compute=compute,
+    figures=figures,
+    has_places=True,
+    describe_data=describe,
+)

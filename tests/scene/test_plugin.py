@@ -1,0 +1,261 @@
+"""The methods of ``ns-train``: what they weigh, remember, save and say; real nerfstudio, real photos."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("nerfstudio", reason="needs nerfstudio; make test-scene installs it")
+
+from nerfstudio.engine.trainer import Trainer
+from nerfstudio.plugins.types import MethodSpecification
+
+import inlier.integrations.nerfstudio as plugin
+from inlier.integrations.nerfstudio.configs import robust_nerfacto, robust_nerfacto_tiny
+from inlier.integrations.nerfstudio.model import MOST_PIXELS
+from inlier.rivals import robust_nerf
+
+FOX = Path(__file__).parent.parent.parent.parent / "shared" / "data" / "fox"
+needs_fox = pytest.mark.skipif(not FOX.is_dir(), reason=f"needs the scene in {FOX}")
+
+
+def tiny(folder, steps=4, rays=256, **model):
+    config = robust_nerfacto_tiny()
+    config.data = config.pipeline.datamanager.data = FOX
+    config.output_dir, config.timestamp = folder, "now"
+    config.max_num_iterations, config.steps_per_eval_image = steps, 10_000
+    manager = config.pipeline.datamanager
+    manager.camera_res_scale_factor, manager.train_num_rays_per_batch = 0.25, rays
+    for name, value in model.items():
+        assert hasattr(config.pipeline.model, name)
+        setattr(config.pipeline.model, name, value)
+    return config
+
+
+def trainer_of(config):
+    torch.manual_seed(0)
+    trainer = Trainer(config)
+    trainer.setup()
+    return trainer
+
+
+def one_step(pipeline):
+    """Return what a training step gives: losses, metrics and the batch."""
+    batches = []
+    draw = pipeline.datamanager.next_train
+    pipeline.datamanager.next_train = lambda step: batches.append(draw(step)) or batches[-1]
+    pipeline.train()
+    _, losses, metrics = pipeline.get_train_loss_dict(0)
+    pipeline.datamanager.next_train = draw
+    return losses, metrics, batches[0][1]
+
+
+def test_both_methods_are_registered_for_ns_train():
+    methods = entry_points(group="nerfstudio.method_configs")
+    for name in ("robust-nerfacto", "robust-nerfacto-tiny"):
+        (method,) = (method for method in methods if method.name == name)
+        specification = method.load()
+        assert isinstance(specification, MethodSpecification)
+        assert specification.config.method_name == name
+
+
+def test_configurations_are_new_at_each_call():
+    first = robust_nerfacto()
+    first.pipeline.model.rule = "none"
+    assert robust_nerfacto().pipeline.model.rule == "adaptive"
+
+
+def test_an_unsupported_version_is_one_line_and_no_error(monkeypatch):
+    monkeypatch.setattr(plugin, "SUPPORTED", "7.3.")
+    said = str(plugin.robust_nerfacto_method)
+    assert "need nerfstudio 7.3.x where 1.1." in said
+    assert "\n" not in said
+
+
+def test_the_plugin_imports_neither_torch_nor_nerfstudio_by_itself():
+    code = "import sys, inlier.integrations.nerfstudio; print({'torch', 'nerfstudio'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
+
+
+def ns_train(*words, path=()):
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*path, os.environ["PYTHONPATH"]]),
+        "COLUMNS": "200",
+    }
+    code = "from nerfstudio.scripts.train import entrypoint; entrypoint()"
+    command = [sys.executable, "-W", "ignore", "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.slow
+def test_options_are_flags():
+    run = ns_train("robust-nerfacto-tiny", "--help")
+    assert run.returncode == 0, run.stderr
+    for option in ("rule", "kernel", "inlier-fraction", "hold", "robust-warmup"):
+        assert f"--pipeline.model.{option} " in run.stdout
+
+
+@pytest.mark.slow
+def test_a_broken_plugin_leaves_the_methods_of_others(tmp_path):
+    shim = (Path(__file__).parent / "shim" / "sitecustomize.py").read_text()
+    (tmp_path / "sitecustomize.py").write_text(
+        shim
+        + """
+
+class Break:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "inlier.integrations.nerfstudio.model":
+            raise RuntimeError("broken on purpose")
+
+
+sys.meta_path.insert(0, Break)
+"""
+    )
+    run = ns_train("--help", path=[str(tmp_path)])
+    assert run.returncode == 0, run.stderr
+    assert "RuntimeError: broken on purpose" in " ".join(run.stdout.split())
+    assert "nerfacto-big" in run.stdout
+    assert "robust-nerfacto-tiny" not in run.stdout
+
+
+@needs_fox
+def test_the_rule_none_is_nerfacto(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path, rule="none")).pipeline
+    losses, _, _ = one_step(pipeline)
+    assert pipeline.model.robust is None
+    assert pipeline.model.last_kept is None
+    assert set(losses) == {"rgb_loss", "interlevel_loss", "distortion_loss"}
+
+
+@needs_fox
+def test_before_anything_is_learned_the_loss_is_that_of_nerfacto(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path)).pipeline
+    losses, metrics, batch = one_step(pipeline)
+    assert bool((pipeline.model.last_kept == 1).all())
+    assert float(metrics["kept_fraction"]) == 1
+    # With weights 1 the mean squared error of kept rays is that of all.
+    torch.testing.assert_close(metrics["psnr_kept"], -10 * losses["rgb_loss"].detach().log10())
+    assert {"scale", "inlier_fraction", "psnr_kept", "kept_fraction"} <= set(metrics)
+    assert len(batch["indices"]) == len(pipeline.model.last_kept)
+
+
+@needs_fox
+def test_each_pixel_is_remembered_at_its_place(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path)).pipeline
+    _, _, batch = one_step(pipeline)
+    model = pipeline.model
+    seen = {tuple(place) for place in batch["indices"].tolist()}
+    maps = [model.pixel_weights(camera) for camera in range(model.num_train_data)]
+    image = pipeline.datamanager.train_dataset[0]["image"]
+    assert maps[0].shape == image.shape[:2]
+    known = {(k, *place) for k, weights in enumerate(maps) for place in (~weights.isnan()).nonzero().tolist()}
+    assert known == seen
+
+
+@needs_fox
+def test_in_evaluation_nothing_is_weighed_or_learned(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path)).pipeline
+    pipeline.get_eval_loss_dict(0)
+    assert pipeline.model.last_kept is None
+    assert not len(pipeline.model.robust.memory.means[~pipeline.model.robust.memory.means.isnan()])
+
+
+@needs_fox
+def test_robust_nerfs_rule_gets_whole_patches_and_the_threshold_of_the_step_before(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path, rule="robustnerf", rays=600)).pipeline
+    model = pipeline.model
+    _, _, batch = one_step(pipeline)
+    assert bool((model.last_kept == 1).all())  # Nothing came before.
+    places = batch["indices"].view(2, 16, 16, 3)
+    assert bool((places[:, :, 1:, 2] - places[:, :, :-1, 2] == 1).all())
+    before = model.error_threshold.clone()
+    assert bool(before.isfinite())
+    errors = before * 2 * torch.rand(512)
+    kept = model._weigh(errors, None)
+    assert bool(
+        torch.equal(kept.view(2, 16, 16).bool(), robust_nerf.kept_pixels(errors.view(2, 16, 16), before))
+    )
+    torch.testing.assert_close(model.error_threshold, errors.quantile(0.5))
+
+
+@needs_fox
+def test_both_rules_together_believe_at_least_what_ours_believes(tmp_path):
+    model = (pipeline := trainer_of(tiny(tmp_path, rule="both", rays=512)).pipeline).model
+    one_step(pipeline)
+    model.robust.window.scales.fill_(1e-3)
+    one_step(pipeline)
+    ours = model.robust.last_weights
+    vote = robust_nerf.vote(robust_nerf.as_patches(ours, 16) >= 0.5).flatten()
+    torch.testing.assert_close(model.last_kept, torch.maximum(ours, vote.float()))
+    assert bool((model.last_kept >= ours).all())
+
+
+@needs_fox
+@pytest.mark.parametrize("rule", ["adaptive", "robustnerf"])
+def test_a_checkpoint_brings_everything_back(tmp_path, rule):
+    settings = {"rule": rule, "rays": 512, "update_every": 2, "robust_warmup": 2}
+    first = trainer_of(tiny(tmp_path, steps=6, **settings))
+    first.train()
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    config = tiny(tmp_path / "again", steps=2, **settings)
+    config.load_dir = checkpoint.parent
+    second = trainer_of(config)
+    before, after = first.pipeline.model.state_dict(), second.pipeline.model.state_dict()
+    assert before.keys() == after.keys()
+    for name in before:
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=0, equal_nan=True)
+    if rule == "adaptive":
+        assert float(second.pipeline.model.robust.scale) < 1e30
+    second.train()
+    assert second.step == 7
+
+
+@needs_fox
+def test_a_checkpoint_of_other_image_sizes_can_be_looked_at(tmp_path):
+    first = trainer_of(tiny(tmp_path, steps=2))
+    first.train()
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    config = tiny(tmp_path / "again")
+    config.pipeline.datamanager.camera_res_scale_factor = 0.5
+    pipeline = config.pipeline.setup(device="cpu", test_mode="val")
+    pipeline.load_pipeline(torch.load(checkpoint)["pipeline"], 2)
+    assert torch.equal(pipeline.model.camera_sizes, first.pipeline.model.camera_sizes)
+    assert pipeline.model.pixel_weights(3).shape == first.pipeline.model.pixel_weights(3).shape
+
+
+@needs_fox
+def test_too_many_pixels_are_judged_without_memory(tmp_path, capsys):
+    pipeline = trainer_of(tiny(tmp_path)).pipeline
+    model = pipeline.model
+    model._number_pixels(torch.full((model.num_train_data, 2), MOST_PIXELS))
+    assert "too many to remember" in " ".join(capsys.readouterr().out.split())
+    one_step(pipeline)
+    assert model.pixel_weights(0) is None
+
+
+@needs_fox
+def test_without_the_weights_of_lpips_a_line_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    pipeline = tiny(tmp_path).pipeline.setup(device="cpu", test_mode="val")
+    assert "inlier: LPIPS will be missing" in capsys.readouterr().out
+    pipeline.eval()
+    metrics, _ = pipeline.get_eval_image_metrics_and_images(0)
+    assert metrics["lpips"] != metrics["lpips"]
+    assert metrics["psnr"] > 0
+
+
+@needs_fox
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_a_line_says_what_to_do(tmp_path):
+    config = tiny(tmp_path)
+    with pytest.raises(SystemExit, match="no GPU was found: train with robust-nerfacto-tiny"):
+        config.pipeline.setup(device="cuda:0", test_mode="val")
