@@ -52,7 +52,7 @@ CLEAN = 0.96
 PATIENCE = 1
 """Passes without a lower held-out loss after which nothing more is learned from holding samples out."""
 
-MOST = 8
+MOST = 12
 """Passes after which no sample is held out: by then those of the next tenth would be known by heart."""
 
 FIRST = 2

@@ -33,7 +33,7 @@ GROUPS_PER_ESTIMATE = 8
 SMOOTHING = 0.7
 """The share of the old estimate in the new one."""
 
-CUT = 0.8
+CUT = 0.9
 """Of class labels this part of the right ones is kept: a wrong label costs more than a lost one."""
 
 DISTINCT = 1000
