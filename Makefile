@@ -20,7 +20,7 @@ test-fast: .venv/installed
 
 # nerfstudio has an environment of its own: it holds others back, and is large.
 test-scene: .venv-scene/installed
-	OMP_NUM_THREADS=1 $(SCENE)/python -m pytest tests/scene
+	OMP_NUM_THREADS=1 $(SCENE)/python -m pytest -n 2 --dist worksteal tests/scene
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -62,9 +62,9 @@ clean:
 .venv-scene/installed: pyproject.toml constraints.txt constraints-scene.txt
 	$(PYTHON) -m venv .venv-scene
 	$(SCENE_PIP) install torch==2.13.0
-	$(SCENE_PIP) install appdirs imageio jaxtyping matplotlib msgspec opencv-python-headless packaging pathos pillow \
-		protobuf pytest pytest-timeout pyyaml rawpy requests rich safetensors scipy tensorboard tensorly torchmetrics \
-		tqdm typing-extensions tyro websockets
+	$(SCENE_PIP) install appdirs hypothesis imageio jaxtyping matplotlib msgspec opencv-python-headless packaging pathos \
+		pillow protobuf pytest pytest-timeout pytest-xdist pyyaml rawpy requests rich safetensors scipy tensorboard \
+		tensorly torchmetrics tqdm typing-extensions tyro websockets
 	$(SCENE_PIP) install --no-deps nerfstudio viser gsplat nerfacc splines pytorch-msssim pyquaternion fpsample \
 		torchvision
 	$(SCENE_PIP) install --editable ".[cli]"

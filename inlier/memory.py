@@ -47,6 +47,11 @@ class SampleMemory(nn.Module):
         """The running mean of each sample's losses, NaN where it was never seen."""
         return self.mean[: self._size]
 
+    def last_of(self, index: Tensor) -> Tensor:
+        """Return the last loss of each of these samples, NaN where it was never seen."""
+        self._reserve(index)
+        return self.last[index]
+
     def record(self, index: Tensor, losses: Tensor, groups: Tensor | None = None) -> Tensor:
         """Remember new losses, and return the running means, which pass over losses that are not finite.
 

@@ -295,6 +295,7 @@ class Robust(nn.Module):
             are finite, None if all of them are known to be.
         """
         self._settle(groups, losses.device)
+        before = self.memory.last_of(index) if self._labelled and index is not None else losses
         world, divisor, evidence = self._meet(losses.float(), index, groups)
         scales = self.window.scales if groups is None else self.window.scales[groups]
         weights = self.kernel.slope((evidence / scales).clamp_(min=0))
@@ -302,9 +303,9 @@ class Robust(nn.Module):
             frozen = self.memory.frozen[index]
             weights = torch.where(frozen.isnan(), weights, frozen)
         if self._labelled and index is not None and groups is not None:
-            # Labels count in full or not at all, by the current loss: a network that is learning soon fits
-            # what it was slow to learn, which the mean would keep out for long.
-            evidence = losses.float()
+            # Labels count in full or not at all, by the loss of the last visit: the mean keeps out for long
+            # what was slow to be learned, and by its current loss a sample would choose itself.
+            evidence = torch.where(before.isfinite() & losses.isfinite(), before, losses.float())
             weights = (evidence <= self.window.cuts[groups]).to(weights)
             if not self.held_out.is_settled:
                 weights = self.held_out.leave_out(weights, losses, index, groups, logits)

@@ -60,9 +60,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     | {
         "rates": [0.5],
         "methods": ["adam", "robust"],
-        "steps": 600,
-        "rays": 512,
-        "decay_steps": 600,
+        "steps": 300,
+        "decay_steps": 300,
         "held_out": 4,
         "model": {"robust_warmup": 100},
     },
