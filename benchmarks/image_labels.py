@@ -1,8 +1,8 @@
 """Finding wrong image labels beside cleanlab: `python -m benchmarks.image_labels --data DIR`.
 
 CIFAR-10 and the network, the images and the course of the classification experiment's preset `cpu`. cleanlab
-is given out-of-fold probabilities of 5 plain trainings, each on four fifths of the images: as long as the
-experiment's, and of a quarter of the epochs, before anything is learned by heart. What `find_label_issues`
+is given out-of-fold probabilities of 5 plain trainings, each on four fifths of the images: by default as long
+as the experiment's, and of a quarter of the epochs, before much is learned by heart. What `find_label_issues`
 flags comes first, in its own order, then the rest by `get_label_quality_scores`; its scores alone are tried
 too, and the better of both counts for it. `Robust()` trains once and is told nothing. Measured is the average
 precision of finding the wrong labels, one seed.
@@ -60,17 +60,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of CIFAR-10's Parquet files and CIFAR-10N")
     parser.add_argument("--noise", default="0.2,0.4,worse", help="rates of symmetric noise, or human labels")
+    parser.add_argument("--epochs", default="16,4", help="of cleanlab's five trainings")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     preset = PRESETS["cpu"]
     clean = cifar10(options.data)[0].first(preset["images"])
     course = Course(**preset["course"])
-    head = [
-        "labels",
-        "cleanlab, 5 fits",
-        f"cleanlab, 5 fits of {course.epochs // 4} epochs",
-        "Robust(), 1 fit",
-    ]
+    epochs = [int(count) for count in options.epochs.split(",")]
+    head = ["labels", *(f"cleanlab, 5 fits of {count} epochs" for count in epochs), "Robust(), 1 fit"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for noise in options.noise.split(","):
         human = noise in HUMAN_RATES
@@ -81,7 +78,7 @@ def main() -> None:
         wrong, images = given != clean.labels, replace(clean, labels=given)
         found = [
             cleanlab_precision(given, out_of_fold(images, own, options.seed), wrong)
-            for own in (course, replace(course, epochs=course.epochs // 4))
+            for own in (replace(course, epochs=count) for count in epochs)
         ]
         right = 1 - float(wrong.float().mean())
         suspicion = train(METHODS["robust"], images, None, right, course, options.seed).method.suspicion(

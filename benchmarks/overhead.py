@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from benchmarks.timing import interleaved
 from inlier import Robust
+from inlier.vision import networks
 
 
 class Block(nn.Module):
@@ -50,14 +51,18 @@ def mlp() -> nn.Module:
 
 
 def step(
-    model: nn.Module, x: torch.Tensor, y: torch.Tensor, reduce: Callable[[torch.Tensor], torch.Tensor]
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    reduce: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> Callable[[], None]:
-    """One training step of SGD with momentum, from batch to new weights."""
+    """One training step of SGD with momentum, from batch to new weights; losses and logits are reduced."""
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 
     def once() -> None:
         optimizer.zero_grad(set_to_none=True)
-        reduce(F.cross_entropy(model(x), y, reduction="none")).backward()
+        logits = model(x)
+        reduce(F.cross_entropy(logits, y, reduction="none"), logits).backward()
         optimizer.step()
 
     return once
@@ -70,15 +75,35 @@ def compare(
     batch, samples = len(x), 50_000
     y = torch.randint(10, (batch,))
     numbers = torch.randperm(samples)[:batch]
-    functions = {"plain": step(make(), x, y, torch.Tensor.mean)}
+    functions = {"plain": step(make(), x, y, lambda f, _: f.mean())}
     for fraction in ("auto", 0.7):
         for index in (False, True):
             robust = Robust(inlier_fraction=fraction, samples=samples)  # type: ignore[arg-type]
             # Past the warm-up, with a full window: what most steps of a training are like.
             for _ in range(robust.warmup):
                 robust(torch.rand(batch), numbers if index else None)
-            call = (lambda f, r=robust: r(f, numbers)) if index else robust
+            call = (lambda f, _, r=robust: r(f, numbers)) if index else (lambda f, _, r=robust: r(f))
             functions[f"fraction {fraction}, {'with' if index else 'no'} index"] = step(make(), x, y, call)
+    return ratios(name, functions, goal, rounds, repeat)
+
+
+def compare_labels(rounds: int, repeat: int) -> list[dict[str, object]]:
+    """The same for labels and logits, with the network of the classification experiment."""
+    x, y, numbers = torch.randn(128, 3, 32, 32), torch.randint(10, (128,)), torch.randperm(10_000)[:128]
+    functions = {"plain": step(networks.get("compact", 10), x, y, lambda f, _: f.mean())}
+    for when in ("while samples are held out", "later"):
+        robust = Robust(samples=10_000)
+        if when == "later":
+            robust.held_out.state.copy_(torch.tensor([1.0, 12.0, 1.0, 1.0, 0.7]))
+        call = lambda f, logits, r=robust: r(f, numbers, labels=y, logits=logits)  # noqa: E731
+        functions[when] = step(networks.get("compact", 10), x, y, call)
+    return ratios("compact CNN of the experiment, labels and logits", functions, 1.03, rounds, repeat)
+
+
+def ratios(
+    name: str, functions: dict[str, Callable[[], None]], goal: float, rounds: int, repeat: int
+) -> list[dict[str, object]]:
+    """Rows of a table: each function's time over that of the plain step."""
     seconds = interleaved(functions, rounds, repeat)
     return [
         {
@@ -121,6 +146,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     # are so long that estimates hardly count) the updates.
     rounds = 3 if quick else 8
     rows = compare("compact CNN, batch 128", compact_cnn, torch.randn(128, 3, 32, 32), 1.03, rounds, 20)
+    rows += compare_labels(rounds, 20)
     rows += compare("two-layer MLP, batch 256", mlp, torch.randn(256, 784), 1.25, rounds, 200)
     rows.append(
         {"what": "bytes of memory per sample with an index", "measured": memory_per_sample(), "goal": 12}

@@ -26,7 +26,7 @@ LABELS = {
     "adaptive-tl": "Adaptive TL",
     "adaptive-gm": "Adaptive GM",
     "adaptive-t-gm": "Adaptive-T GM",
-    "robust": "Robust(), as it comes",
+    "robust": "robust-nerfacto, told nothing",
     "robustnerf": "RobustNeRF",
     "right-rays-only": "right rays only",
 }
