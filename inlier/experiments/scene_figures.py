@@ -161,7 +161,7 @@ def _landscape(
             break
     else:
         return None
-    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=False)
     for axes, target, title in zip(
         panels, ("given", "clean"), ("training pixels as given", "the same pixels, clean"), strict=True
@@ -173,7 +173,16 @@ def _landscape(
         axes.set(title=title, xlabel="κ", ylabel="mean squared error", yscale="log")
         axes.grid(True, color="0.9", linewidth=0.7)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False, fontsize="small", title=RATES[settings["corruption"]])
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=len(names),
+        frameon=False,
+        fontsize="small",
+        title=RATES[settings["corruption"]],
+    )
     save_figure(figure, out / "landscape")
     return "landscape.png", (
         f"The loss on the line between the models of Adam (κ = 0) and {LABELS[other]} (κ = 1) for each rate, "
