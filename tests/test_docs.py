@@ -222,8 +222,13 @@ def test_the_page_of_the_command_line_names_every_command_and_option():
     from inlier.cli import app
 
     text = (ROOT / "docs" / "reference" / "command-line.md").read_text()
-    sections = dict(re.findall(r"^## `inlier (\w+).*?`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    commands = typer.main.get_command(app).commands
+    # Lower case is the name of a command, or of one command inside another.
+    found = re.findall(r"^## `inlier ((?:[a-z]+ ?)+).*?`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    sections = {name.strip(): section for name, section in found}
+    commands = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        inner = getattr(command, "commands", None)
+        commands |= {name: command} if inner is None else {f"{name} {key}": c for key, c in inner.items()}
     assert sections.keys() == commands.keys()
     for name, command in commands.items():
         options = {flag for part in command.params for flag in part.opts if flag.startswith("--")}

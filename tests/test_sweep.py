@@ -408,7 +408,7 @@ def test_plan_takes_the_preset_and_what_replaces_parts_of_it():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nope", "choose from classification, regression, theory, or your own"),
+        ("nope", "choose from classification, regression, scene, theory, or your own"),
         ("nope.nope:X", "there is no module 'nope'"),
         ("tests.nope:X", "there is no module 'tests.nope'"),
         ("tests.tiny_experiment:X", "has no Experiment named 'X'"),
