@@ -11,10 +11,12 @@ given labels of the held-out samples most likely: rho is what no temperature can
 even the samples whose class is plain to see. (Psychophysics knows it as the lapse rate of a psychometric
 function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
 
-A sample that was trained on is partly known by heart, so only samples count that have not been trained on,
-and only while the network learns what is common to them and the others. People's mistakes are not drawn
-evenly: they resemble the truth, which no likelihood tells apart from a class that is hard to see. Of them
-rho finds only the part that is out of place.
+A sample that was just trained on is partly known by heart, so only samples count that are not trained on in
+this pass over the data. Each pass holds out others; some passes later they would be known by heart all the
+same, and nothing is held out any more.
+
+People's mistakes are not drawn evenly: they resemble the truth, which no likelihood tells apart from a class
+that is hard to see. Of them rho finds only the part that is out of place.
 
 Without logits, all that is known of a sample is ``t = exp(-loss)``. Where the class is plain to see, a
 network that has learned nothing by heart gives the label the probability zeta, so zeta is read off the
