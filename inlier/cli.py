@@ -266,7 +266,7 @@ def suspects(
 
         found = find(output, out)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _leave_unwritten(error, out or output / "suspects")
+        _leave_unwritten(error, out or output / "suspects", "some maps may be written, the sheet is not")
     typer.echo(f"{found.photos} maps in {found.sheet.parent}, shown in {found.sheet}")
 
 
@@ -346,12 +346,12 @@ def _numbers(text: str | None) -> list[float] | None:
         raise ValueError(f"rates {text!r} are not numbers; write them like 0,0.2,0.4") from None
 
 
-def _leave_unwritten(error: BaseException, out: Path | None) -> NoReturn:
-    """End with one line on what kept fit or predict from writing; an error of our own making goes on."""
+def _leave_unwritten(error: BaseException, out: Path | None, left: str = "nothing was written") -> NoReturn:
+    """End with one line on what kept a command from writing; an error of our own making goes on."""
     from inlier.fit import InputError, is_interrupt
 
     if is_interrupt(error):
-        _leave("stopped; nothing was written", 130)
+        _leave(f"stopped; {left}", 130)
     if isinstance(error, InputError):
         _leave(str(error), 2)
     if isinstance(error, OSError):

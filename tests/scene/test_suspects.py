@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 pytest.importorskip("nerfstudio", reason="needs nerfstudio; make test-scene installs it")
 
+from inlier.cli import app
 from inlier.fit import InputError
 from inlier.integrations.nerfstudio.configs import robust_nerfacto_tiny
 from inlier.scenes.maps import outlier_map
@@ -72,6 +74,19 @@ def test_maps_go_beside_the_training_unless_told_otherwise(training):
     output, _ = training
     assert find(output / "config.yml").sheet == output / "suspects" / "index.html"
     shutil.rmtree(output / "suspects")
+
+
+def test_a_command_that_is_interrupted_does_not_say_that_nothing_was_written(training, tmp_path, monkeypatch):
+    def interrupted(weights):
+        if list(tmp_path.glob("*.png")):
+            raise KeyboardInterrupt
+        return outlier_map(weights)
+
+    monkeypatch.setattr("inlier.scenes.maps.outlier_map", interrupted)
+    result = CliRunner().invoke(app, ["scene", "suspects", str(training[0]), "--out", str(tmp_path)])
+    assert result.exit_code == 130
+    assert "stopped; some maps may be written, the sheet is not" in result.output
+    assert [path.suffix for path in tmp_path.iterdir()] == [".png"]
 
 
 def test_a_configuration_that_would_run_something_runs_nothing(training, tmp_path):
