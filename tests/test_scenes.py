@@ -166,6 +166,7 @@ def test_a_map_is_bright_at_outliers_dark_at_inliers_and_clear_where_unseen():
 
 def test_the_share_of_outliers_counts_seen_pixels_only():
     assert outlier_share(torch.tensor([[0.0, 1.0, math.nan, math.nan]])) == 0.5
+    assert outlier_share(torch.tensor([[0.75, 0.75]])) == 0.25, "half a doubt is half an outlier"
     assert math.isnan(outlier_share(torch.full((2, 2), math.nan)))
 
 

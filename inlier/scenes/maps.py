@@ -68,15 +68,18 @@ def outlier_map(weights: Tensor) -> bytes:
 
 
 def outlier_share(weights: Tensor) -> float:
-    """Return the share of outliers, pixels of a weight below 1/2, among those that have one; NaN for none.
+    """Return the share of outliers among the pixels that have a weight, NaN for none: one minus the mean weight.
+
+    The scale is such that the mean weight is the fraction of inliers, so the photos of a scene together have
+    the share of outliers that training has found, however soft the kernel.
 
     Example:
         >>> import torch
-        >>> outlier_share(torch.tensor([[1.0, 0.2, 0.8, 0.9, float("nan")]]))
+        >>> round(outlier_share(torch.tensor([[1.0, 0.1, 0.9, 1.0, float("nan")]])), 2)
         0.25
     """
     known = weights[~weights.isnan()]
-    return float((known < 0.5).float().mean()) if known.numel() else math.nan
+    return 1 - float(known.double().mean()) if known.numel() else math.nan
 
 
 def write_maps(photos: Iterable[Photo], folder: Path, title: str) -> Path:
@@ -115,7 +118,7 @@ def write_maps(photos: Iterable[Photo], folder: Path, title: str) -> Path:
     photos_shown = f"{len(shown)} photo{'s' if len(shown) > 1 else ''}"
     if not shares:
         headline = "Training has judged no pixel yet"
-    elif mean == 0:
+    elif mean < 0.0005:
         headline = f"All pixels in {photos_shown} fit the scene"
     else:
         headline = f"{percent(mean)} of the pixels in {photos_shown} do not fit the scene"
