@@ -11,9 +11,8 @@ given labels of the held-out samples most likely: rho is what no temperature can
 even the samples whose class is plain to see. (Psychophysics knows it as the lapse rate of a psychometric
 function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
 
-A sample that was just trained on is partly known by heart, so only samples count that are not trained on in
-this pass over the data. Each pass holds out others; some passes later they would be known by heart all the
-same, and nothing is held out any more.
+A sample that was trained on is partly known by heart, so only samples count that were never trained on. They
+are held out in the first passes over the data, and take part in the others.
 
 People's mistakes are not drawn evenly: they resemble the truth, which no likelihood tells apart from a class
 that is hard to see. Of them rho finds only the part that is out of place.
@@ -40,10 +39,17 @@ from torch.nn.functional import cross_entropy
 from inlier import processes
 from inlier.scale import LossHistogram
 
-__all__ = ["HeldOut", "calibrated", "lapse_fraction", "right_label_fraction", "tempered_losses"]
+__all__ = [
+    "HeldOut",
+    "calibrated",
+    "lapse_fraction",
+    "lapse_likelihood",
+    "right_label_fraction",
+    "tempered_losses",
+]
 
 HELD_OUT = 0.1
-"""The part of the samples that is held out until the held-out loss no longer falls."""
+"""The part of the samples that is held out in the first passes."""
 
 PLAIN = 0.97
 """The quantile of the probabilities that is taken for that of a plain sample."""
@@ -51,11 +57,8 @@ PLAIN = 0.97
 CLEAN = 0.96
 """From this fraction on no wrong labels are believed to have been found."""
 
-PATIENCE = 1
-"""Passes without a lower held-out loss after which nothing more is learned from holding samples out."""
-
-MOST = 12
-"""Passes after which no sample is held out: by then those of the next tenth would be known by heart."""
+PASSES = 5
+"""Passes over the data in which samples are held out."""
 
 FIRST = 2
 """Passes before anything is believed: a network that has seen little takes what is rare for what is wrong."""
@@ -68,6 +71,9 @@ FEWEST = 50
 
 SHARPNESS = tuple(2 ** (quarter / 4) for quarter in range(-8, 13))
 """The values of a, one over the temperature, that are tried."""
+
+LAPSES = tuple(step / 200 for step in range(201))
+"""The values of rho that are tried."""
 
 EVIDENCE = 5.0
 """By so much must the log-likelihood of the held-out labels exceed that of chance, or nothing is known."""
@@ -92,11 +98,10 @@ def tempered_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([cross_entropy(a * logits, labels, reduction="none") for a in SHARPNESS], 1)
 
 
-def lapse_fraction(losses: Tensor, classes: int, counts: Tensor | None = None) -> tuple[float, float]:
-    """Return the most likely fraction of right labels and the mean loss that goes with it.
+def lapse_likelihood(losses: Tensor, classes: int, counts: Tensor | None = None) -> Tensor:
+    """Return how likely the given labels are at each rho, at the temperature that is best for it.
 
-    The log-likelihood, the sum of ``log(rho / K + (1 - rho) exp(-loss))``, is concave in rho, whose best
-    value is found for each temperature by bisection of the slope; then the best temperature is taken.
+    The log-likelihood is the sum of ``log(rho / K + (1 - rho) exp(-loss))``. Those of several passes add up.
 
     Args:
         losses: Of shape (n, G): cross-entropies of held-out samples at G temperatures, as from
@@ -105,8 +110,30 @@ def lapse_fraction(losses: Tensor, classes: int, counts: Tensor | None = None) -
         counts: Of the same shape, how often each loss occurs; once unless given.
 
     Returns:
-        zeta, which is 1 where there is too little evidence; and the mean of ``-log q``, what is lost by
-        predicting the given labels as well as can be.
+        Log-likelihoods at each of :data:`LAPSES`, float64.
+
+    Example:
+        >>> import torch
+        >>> losses = torch.tensor([[0.1], [0.1], [5.0]])  # two labels are as predicted, one is not
+        >>> LAPSES[int(lapse_likelihood(losses, classes=10).argmax())]
+        0.325
+    """
+    probability = (-losses.double().cpu()).exp()
+    number = torch.ones_like(probability) if counts is None else counts.double().cpu()
+    mixed = (rho / classes + (1 - rho) * probability for rho in LAPSES)
+    return torch.stack([torch.xlogy(number, mixture).sum(0).max() for mixture in mixed])
+
+
+def lapse_fraction(likelihood: Tensor, classes: int, passes: int = 1) -> float:
+    """Return the most likely fraction of right labels.
+
+    Args:
+        likelihood: The log-likelihood at each rho, as from :func:`lapse_likelihood`, summed over passes.
+        classes: K, at least 2.
+        passes: How many of them are in the sum.
+
+    Returns:
+        zeta = 1 - rho (K - 1) / K; 1 where there is too little evidence of wrong labels.
 
     Example:
         >>> import torch
@@ -114,24 +141,16 @@ def lapse_fraction(losses: Tensor, classes: int, counts: Tensor | None = None) -
         >>> logits = 2 * torch.randn(5000, 10)  # a network that is often in doubt
         >>> truth = torch.distributions.Categorical(logits=logits).sample()
         >>> labels = torch.where(torch.rand(5000) < 0.4, torch.randint(10, (5000,)), truth)
-        >>> fraction, _ = lapse_fraction(tempered_losses(3 * logits, labels), classes=10)  # and too sure
+        >>> losses = tempered_losses(3 * logits, labels)  # and too sure
+        >>> fraction = lapse_fraction(lapse_likelihood(losses, classes=10), classes=10)
         >>> abs(fraction - float((labels == truth).float().mean())) < 0.03
         True
     """
-    probability = (-losses.double().cpu()).exp()
-    number = torch.ones_like(probability) if counts is None else counts.double().cpu()
-    chance = 1 / classes
-    low, high = torch.zeros(probability.shape[1]).double(), torch.ones(probability.shape[1]).double()
-    for _ in range(30):
-        rho = (low + high) / 2
-        slope = (number * (chance - probability) / (probability + rho * (chance - probability))).sum(0)
-        low, high = torch.where(slope > 0, rho, low), torch.where(slope > 0, high, rho)
-    total = number.sum(0)
-    mean = -(number * (probability + low * (chance - probability)).log()).sum(0) / total
-    best = int(mean.argmin())
-    known = float((math.log(classes) - mean[best]) * total[best]) > EVIDENCE
-    fraction = 1 - float(low[best]) * (1 - chance)
-    return fraction if known and fraction < CLEAN else 1.0, float(mean[best])
+    best = int(likelihood.argmax())
+    # At rho = 1 all is chance. Passes look at the same samples: what they say together is not more evidence.
+    known = float(likelihood[best] - likelihood[-1]) > EVIDENCE * passes
+    fraction = 1 - LAPSES[best] * (1 - 1 / classes)
+    return fraction if known and fraction < CLEAN else 1.0
 
 
 def calibrated(losses: Tensor, classes: int, counts: Tensor | None = None) -> Tensor:
@@ -221,17 +240,18 @@ def right_label_fraction(losses: Tensor | LossHistogram, classes: int) -> float:
 class HeldOut(nn.Module):
     """Samples that are held out while a network learns what is common, and what their losses tell.
 
-    While the held-out loss falls, the network learns; once it has not fallen for two passes over the data,
-    the network has begun to learn labels by heart. Then the fraction of right labels is that of the pass with
-    the lowest loss, and the samples are held out no longer. With logits, the loss is that at the temperature
-    and the fraction that predict the given labels best, so that a network which is only too sure is not taken
-    for one that learns by heart.
+    They are the same samples in each of the first :data:`PASSES` passes over the data, so that none of them
+    is known by heart. A network that improves from pass to pass tells more and more of them: with logits, the
+    log-likelihoods of the passes add up, so that those in which the network knew little count for little.
+    Without logits, the fraction is that of the pass with the lowest loss. After these passes no sample is
+    held out any more.
 
     Args:
         bits: Of the histograms of losses.
     """
 
     counts: Tensor
+    likelihood: Tensor
     state: Tensor
 
     def __init__(self, bits: int) -> None:
@@ -241,47 +261,46 @@ class HeldOut(nn.Module):
         self.register_buffer("counts", torch.zeros(1, (255 << bits) + 1))
         # Losses of this process since the last update; no buffer, as in LossWindow.
         self.pending: list[Tensor] = []
-        # The lowest mean loss of a pass, passes done, passes since the lowest, whether all is settled, and
-        # the fraction.
-        self.register_buffer("state", torch.tensor([math.inf, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64))
+        # Of each rho, by all passes but the first.
+        self.register_buffer("likelihood", torch.zeros(len(LAPSES), dtype=torch.float64))
+        # Passes done, the fraction, and without logits the lowest mean loss of a pass.
+        self.register_buffer("state", torch.tensor([0.0, 1.0, math.inf], dtype=torch.float64))
 
     @property
     def is_settled(self) -> bool:
         """Whether no sample is held out any more."""
-        return bool(self.state[3])
+        return bool(self.state[0] >= PASSES)
 
     @property
     def has_begun(self) -> bool:
         """Whether enough passes are over for something to be known."""
-        return bool(self.state[1] >= FIRST)
+        return bool(self.state[0] >= FIRST)
 
     @property
     def fraction(self) -> float:
         """The fraction of right labels, as far as is known; 1 in the first passes."""
-        return float(self.state[4]) if self.has_begun else 1.0
+        return float(self.state[1]) if self.has_begun else 1.0
 
     @staticmethod
-    def chosen(index: Tensor, passes: int) -> Tensor:
-        """Return which samples are held out in a pass: by their number alone, so that all processes agree.
+    def chosen(index: Tensor) -> Tensor:
+        """Return which samples are held out: by their number alone, so that all processes agree.
 
         Args:
             index: The numbers of samples.
-            passes: How many passes are over: each one holds out others.
 
         Example:
             >>> import torch
-            >>> round(float(HeldOut.chosen(torch.arange(100_000), passes=0).float().mean()), 2)
+            >>> round(float(HeldOut.chosen(torch.arange(100_000)).float().mean()), 2)
             0.1
         """
         # Multiplicative hashing (Knuth, volume 3, section 6.4): neighbours are scattered.
-        place = (index.long() * 2654435761 + int(passes * HELD_OUT * 2**32)) % 2**32
-        return place < HELD_OUT * 2**32
+        return (index.long() * 2654435761) % 2**32 < HELD_OUT * 2**32
 
     def leave_out(
         self, weights: Tensor, losses: Tensor, index: Tensor, labels: Tensor, logits: Tensor | None
     ) -> Tensor:
         """Return the weights with 0 for samples that are held out, whose losses are taken note of."""
-        chosen = self.chosen(index, int(self.state[1]))
+        chosen = self.chosen(index)
         if logits is None:
             noted = losses[chosen].float().unsqueeze(1)
         else:
@@ -292,7 +311,7 @@ class HeldOut(nn.Module):
         return torch.where(chosen, 0.0, weights)
 
     def update(self, means: Tensor, classes: int, group: dist.ProcessGroup | None = None) -> None:
-        """Take in what was noted; at the end of a pass, see whether the network learns by heart.
+        """Take in what was noted; at the end of a pass, estimate the fraction.
 
         Args:
             means: A number for each sample, NaN for those never seen.
@@ -300,22 +319,15 @@ class HeldOut(nn.Module):
             group: The processes that train together: one collective.
         """
         self._count(group)
-        chosen = self.chosen(torch.arange(len(means), device=means.device), int(self.state[1]))
+        chosen = self.chosen(torch.arange(len(means), device=means.device))
         known = int((chosen & ~means.isnan()).sum())
         visits = float(self.counts[0].sum())
         # In the first pass every sample is new: it ends when many come for the second time.
-        if self.is_settled or visits < known * (1.5 if self.state[1] == 0 else 1.0) or visits < FEWEST:
+        if self.is_settled or visits < known * (1.5 if self.state[0] == 0 else 1.0) or visits < FEWEST:
             return
-        lowest, passes, stale, _, fraction = self.state.tolist()
-        found, mean = self._estimate(classes)
-        if mean < lowest:
-            lowest, stale, fraction = mean, 0, found
-        else:
-            stale += 1
+        self._estimate(classes)
+        self.state[0] += 1
         self.counts.zero_()
-        settled = stale >= PATIENCE or passes + 1 >= MOST
-        state = [lowest, passes + 1, stale, float(settled), fraction]
-        self.state.copy_(torch.tensor(state, dtype=torch.float64))
 
     def _count(self, group: dist.ProcessGroup | None) -> None:
         """Add what was noted, by all processes, to the histograms."""
@@ -329,16 +341,20 @@ class HeldOut(nn.Module):
             processes.add_up(new, group)
         self.counts += new
 
-    def _estimate(self, classes: int) -> tuple[float, float]:
-        """Return the fraction of right labels and the mean loss of a pass."""
+    def _estimate(self, classes: int) -> None:
+        """Estimate the fraction of right labels by the losses of a pass and what was known before."""
         histograms = [LossHistogram(counts) for counts in self.counts.cpu()]
         counts = torch.stack([histogram.counts[:-1] for histogram in histograms], 1).double()
         values = histograms[0].values[:-1].unsqueeze(1)
         if len(histograms) == 1:
             mean = float((counts * values).sum() / counts.sum())
-            return right_label_fraction(histograms[0], classes), mean
-        seen = counts.sum(1) > 0
-        return lapse_fraction(values[seen].expand(-1, len(histograms)), classes, counts[seen])
+            if mean < self.state[2]:
+                self.state[1], self.state[2] = right_label_fraction(histograms[0], classes), mean
+        elif passes := int(self.state[0]):
+            seen = counts.sum(1) > 0
+            losses = values[seen].expand(-1, len(histograms))
+            self.likelihood += lapse_likelihood(losses, classes, counts[seen]).to(self.likelihood)
+            self.state[1] = lapse_fraction(self.likelihood, classes, passes)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -346,15 +362,12 @@ class HeldOut(nn.Module):
         destination[prefix + "pending"] = noted
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        if prefix + "pending" in state_dict:
-            pending = state_dict.pop(prefix + "pending").clone()
-            # Early checkpoints know of one histogram only.
-            self.pending = [pending if pending.dim() == 2 else pending.unsqueeze(1)]
-            counts = state_dict[prefix + "counts"]
-            counts = state_dict[prefix + "counts"] = counts if counts.dim() == 2 else counts.unsqueeze(0)
-            self.counts = torch.empty_like(counts, device=self.counts.device)
+        state = state_dict.get(prefix + "state")
+        if state is None or state.shape != self.state.shape:
+            # An early checkpoint: what it knows of labels is learned anew.
+            state_dict.pop(prefix + "pending", None)
+            state_dict |= {prefix + name: getattr(self, name) for name in ("counts", "likelihood", "state")}
         else:
-            # Earlier ones know of no labels.
-            for name in ("counts", "state"):
-                state_dict.setdefault(prefix + name, getattr(self, name))
+            self.pending = [state_dict.pop(prefix + "pending").clone()]
+            self.counts = torch.empty_like(state_dict[prefix + "counts"], device=self.counts.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -11,9 +11,11 @@ from torch.nn.functional import cross_entropy
 import inlier
 from inlier.labels import (
     HELD_OUT,
+    LAPSES,
     HeldOut,
     calibrated,
     lapse_fraction,
+    lapse_likelihood,
     right_label_fraction,
     tempered_losses,
 )
@@ -91,8 +93,8 @@ def drawn_logits(samples: int, spread: float, rate: float, seed: int = 0):
 @pytest.mark.parametrize("confidence", [0.5, 1.0, 3.0])
 def test_logits_tell_the_fraction_where_no_class_is_plain_to_see(rate: float, confidence: float) -> None:
     logits, labels, right = drawn_logits(20_000, spread=1.5, rate=rate)
-    fraction, _ = lapse_fraction(tempered_losses(confidence * logits, labels), CLASSES)
-    assert fraction == pytest.approx(right, abs=0.04)
+    likelihood = lapse_likelihood(tempered_losses(confidence * logits, labels), CLASSES)
+    assert lapse_fraction(likelihood, CLASSES) == pytest.approx(right, abs=0.04)
 
 
 def test_losses_alone_cannot() -> None:
@@ -100,26 +102,43 @@ def test_losses_alone_cannot() -> None:
     assert right_label_fraction(cross_entropy(logits, labels, reduction="none"), CLASSES) < right - 0.05
 
 
-def test_the_mean_loss_is_that_of_the_best_prediction_of_the_given_labels() -> None:
+def test_the_likelihood_is_that_of_predicting_well_and_then_being_wrong_by_chance() -> None:
     logits, labels, _ = drawn_logits(20_000, spread=2.0, rate=0.4)
-    _, mean = lapse_fraction(tempered_losses(logits, labels), CLASSES)
+    likelihood = lapse_likelihood(tempered_losses(logits, labels), CLASSES)
+    at = LAPSES.index(0.4)
     best = 0.6 * logits.softmax(1) + 0.4 / CLASSES
-    reference = float(-best.gather(1, labels.unsqueeze(1)).log().mean())
-    assert mean == pytest.approx(reference, abs=0.003)
+    reference = float(best.gather(1, labels.unsqueeze(1)).log().sum())
+    assert float(likelihood[at]) == pytest.approx(reference, rel=1e-5)
+    assert abs(int(likelihood.argmax()) - at) <= 4
+
+
+def test_passes_count_by_what_they_tell() -> None:
+    likelihoods = []
+    for spread in (0.3, 4.0):
+        logits, labels, right = drawn_logits(1000, spread=spread, rate=0.4)
+        likelihoods.append(lapse_likelihood(tempered_losses(logits, labels), CLASSES))
+    weak, strong = likelihoods
+    assert lapse_fraction(weak + strong, CLASSES, passes=2) == pytest.approx(right, abs=0.03)
+    assert abs(lapse_fraction(weak, CLASSES) - right) > 0.1
 
 
 def test_logits_without_evidence_are_no_reason_to_doubt() -> None:
     logits, labels, _ = drawn_logits(5000, spread=2.0, rate=1.0)
-    assert lapse_fraction(tempered_losses(logits, labels), CLASSES)[0] == 1.0
+    likelihood = lapse_likelihood(tempered_losses(logits, labels), CLASSES)
+    assert lapse_fraction(likelihood, CLASSES) == 1.0
+    assert lapse_fraction(7 * likelihood, CLASSES, passes=7) == 1.0, "to say it again is no evidence"
 
 
-def test_each_pass_holds_out_another_tenth_whatever_the_order() -> None:
+def test_a_network_that_is_infinitely_sure_and_wrong_is_no_trouble() -> None:
+    losses = tempered_losses(torch.eye(CLASSES).repeat(20, 1) * 1e4, torch.arange(200) % 9)
+    assert not lapse_likelihood(losses, CLASSES).isnan().any()
+
+
+def test_a_tenth_is_held_out_whatever_the_order() -> None:
     index = torch.arange(50_000)
-    chosen = HeldOut.chosen(index, passes=0)
+    chosen = HeldOut.chosen(index)
     assert float(chosen.float().mean()) == pytest.approx(HELD_OUT, abs=0.01)
-    assert torch.equal(HeldOut.chosen(index.flip(0), passes=0).flip(0), chosen)
-    every = torch.stack([HeldOut.chosen(index, passes) for passes in range(10)])
-    assert float((every.sum(0) == 1).float().mean()) > 0.999
+    assert torch.equal(HeldOut.chosen(index.flip(0)).flip(0), chosen)
     # Neighbours, which may be of one class, do not go together.
     assert float(chosen[1:][chosen[:-1]].float().mean()) == pytest.approx(HELD_OUT, abs=0.1)
 
@@ -210,7 +229,7 @@ def test_held_out_samples_do_not_train() -> None:
     losses = torch.ones(1000, requires_grad=True)
     index = torch.arange(1000)
     inlier.Robust()(losses, index, labels=index % CLASSES).backward()
-    assert torch.equal(losses.grad == 0, HeldOut.chosen(index, passes=0))
+    assert torch.equal(losses.grad == 0, HeldOut.chosen(index))
 
 
 def test_what_labels_need_is_said() -> None:

@@ -55,7 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "network": "compact",
             "epochs": 16,
             "batch": 128,
-            "step_size": 0.02,
+            "step_size": 0.1,
             "momentum": 0.9,
             "weight_decay": 5e-4,
             "augment": False,
