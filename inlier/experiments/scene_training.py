@@ -43,7 +43,7 @@ class Method:
         only_right: Whether it is told which pixels are right, and sees no others.
     """
 
-    rule: Literal["adaptive", "robustnerf", "none"] = "none"
+    rule: Literal["adaptive", "robustnerf", "both", "none"] = "none"
     kernel: str | None = None
     told: bool = False
     held: bool = False
@@ -61,6 +61,8 @@ METHODS = {
     # Out of the box: nothing given.
     "robust": Method("adaptive"),
     "robustnerf": Method("robustnerf"),
+    # The vote of neighbours and patches on our weights.
+    "both": Method("both"),
     # What could be had at best: as many right rays as the others see, and no wrong ones.
     "right-rays-only": Method(only_right=True),
 }

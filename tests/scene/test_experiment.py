@@ -95,7 +95,7 @@ def test_every_method_trains(name):
     assert math.isfinite(metrics["ssim"])
     assert metrics["right_pixels"] == pytest.approx(0.5, abs=0.02)
     assert metrics["precision"] == (1.0 if name == "right-rays-only" else pytest.approx(0.5, abs=0.15))
-    assert math.isnan(metrics["estimated_fraction"]) == (METHODS[name].rule != "adaptive")
+    assert math.isnan(metrics["estimated_fraction"]) == (METHODS[name].rule not in ("adaptive", "both"))
 
 
 def test_a_training_depends_on_its_seed_alone():
