@@ -203,6 +203,38 @@ class TestGradientAccumulation:
         torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
 
 
+class TestClassLabels:
+    def test_the_robust_gets_what_a_loop_of_ones_own_would_give_it(self):
+        logits, labels = torch.randn(40, 3), torch.arange(40) % 3
+        labels[::7] = -100
+        loss, twin = RobustLoss(Robust(), class_labels=True), Robust()
+        loss.index = torch.arange(40)
+        got = loss({"logits": logits}, labels)
+        counts = labels >= 0
+        losses = F.cross_entropy(logits[counts], labels[counts], reduction="none")
+        given = {"labels": labels[counts], "logits": logits[counts]}
+        assert torch.allclose(got, twin(losses, torch.arange(40)[counts], **given))
+        assert 0 < int((twin.last_weights == 0).sum()) < 10, "some are held out"
+        same = zip(loss.robust.state_dict().values(), twin.state_dict().values(), strict=True)
+        assert all(torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in same)
+
+    def test_it_keeps_a_model_from_learning_flipped_labels_by_heart(self, tmp_path):
+        train, flipped = texts(4000, seed=1, wrong=0.3)
+        settings = arguments(tmp_path, num_train_epochs=8, per_device_train_batch_size=30, learning_rate=1e-3)
+        trainer = RobustTrainer(classifier(), settings, train_dataset=train, class_labels=True)
+        trainer.train()
+        assert float(trainer.robust.inlier_fraction.mean()) == pytest.approx(0.7, abs=0.1)
+        rows = trainer.robust.inlier_probability().argsort()[: int(flipped.sum())]
+        assert flipped[rows].float().mean() > 0.75
+
+    def test_it_is_for_one_class_a_sample(self):
+        loss = RobustLoss(class_labels=True, shift=False)
+        with pytest.raises(ValueError, match=r"shape \(4, 5\).*one class a sample"):
+            loss({"logits": torch.randn(4, 5, 3)}, torch.zeros(4, 5, dtype=torch.long))
+        with pytest.raises(ValueError, match="leave losses out"):
+            RobustLoss(class_labels=True, losses=lambda outputs, labels: labels)
+
+
 class TestSampleNumbers:
     def test_they_survive_where_unused_columns_go(self, tmp_path):
         train, _ = texts(50, seed=1)

@@ -48,6 +48,9 @@ class RobustLoss(TrainerCallback):
             tells by the type of the model's output.
         label_smoothing: The Trainer's ``label_smoothing_factor``, which it does not apply to a
             ``compute_loss_func``. Samples are judged by the loss without smoothing.
+        class_labels: Whether the Robust is given labels and logits, as is best where some classes are wrong
+            and the model can learn them by heart; for one label a sample, with sample numbers, and trainings
+            of more than a few epochs.
         losses: Other losses: from outputs and labels, one for each sample (or token).
         suspects: A ``.csv`` or ``.parquet`` file written at the end of training; needs sample numbers.
 
@@ -65,13 +68,17 @@ class RobustLoss(TrainerCallback):
         per: Literal["token", "sequence"] = "token",
         shift: bool | None = None,
         label_smoothing: float = 0.0,
+        class_labels: bool = False,
         losses: Callable[[Any, Tensor], Tensor] | None = None,
         suspects: str | Path | None = None,
     ) -> None:
+        if class_labels and losses is not None:
+            raise ValueError("class_labels needs the cross-entropy: leave losses out")
         if per not in ("token", "sequence"):
             raise ValueError(f"per = {per!r}: choose 'token' or 'sequence'")
         self.robust = Robust() if robust is None else robust
         self.per, self.shift, self.label_smoothing, self.losses = per, shift, label_smoothing, losses
+        self.class_labels = class_labels
         self.suspects = None if suspects is None else check_suspects_path(suspects)
         self.index: Tensor | None = None
         """The numbers of the samples of the batch to come; RobustTrainer sets them."""
@@ -93,8 +100,9 @@ class RobustLoss(TrainerCallback):
         count = mask.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
         learns = torch.is_grad_enabled() and self.robust.divide_by == "weights"
         # Taken before this batch moves it.
-        expected = self.robust.inlier_fraction.clone() if learns else 1.0
-        weights = self._weights(judged.detach(), index, mask)
+        expected = self.robust.inlier_fraction.mean() if learns else 1.0
+        classes = self._classes(outputs, labels, mask) if self.class_labels else {}
+        weights = self._weights(judged.detach(), index, mask, classes)
         total = (weights * torch.where(weights == 0, 0.0, losses)).sum() / expected
         return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
@@ -103,7 +111,7 @@ class RobustLoss(TrainerCallback):
         if self.losses is not None:
             losses = self.losses(outputs, labels)
             return losses, losses, torch.ones_like(losses, dtype=torch.bool)
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        logits = _logits(outputs)
         if labels.is_floating_point():
             if logits.numel() != labels.numel() or labels.dim() > 2 or labels.numel() != len(labels):
                 raise ValueError(
@@ -133,12 +141,23 @@ class RobustLoss(TrainerCallback):
             )
         return "CausalLM" in kind
 
-    def _weights(self, judged: Tensor, index: Tensor | None, mask: Tensor) -> Tensor:
+    def _classes(self, outputs: Any, labels: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """What the Robust is told of classes."""
+        if labels.dim() != 1 or labels.is_floating_point():
+            raise ValueError(
+                f"class_labels with {labels.dtype} labels of shape {tuple(labels.shape)}: it is for one "
+                "class a sample; leave it out here"
+            )
+        return {"labels": torch.where(mask, labels, 0), "logits": _logits(outputs).detach()}
+
+    def _weights(
+        self, judged: Tensor, index: Tensor | None, mask: Tensor, classes: dict[str, Tensor]
+    ) -> Tensor:
         """A weight for each loss: 0 where it does not count, 1 in evaluation for all that do."""
         if not torch.is_grad_enabled():
             return mask.to(judged.dtype)
         if judged.dim() == 1:
-            return self.robust.weigh(judged, index, mask=mask)
+            return self.robust.weigh(judged, index, mask=mask, **classes)
         if self.per == "token":
             if index is not None:
                 raise ValueError("tokens have no numbers: use per='sequence' to name suspect sequences")
@@ -188,7 +207,8 @@ class RobustTrainerMixin:
         robust: A Robust; ``inlier.Robust()`` if None.
         index_column: The column of sample numbers; it is made if the dataset has none.
         suspects: A ``.csv`` or ``.parquet`` file written at the end of training.
-        losses: Other losses, as in :class:`RobustLoss`.
+        class_labels: As in :class:`RobustLoss`; so are the losses.
+        losses: Other losses.
         kwargs: As for the Trainer.
     """
 
@@ -198,6 +218,7 @@ class RobustTrainerMixin:
         robust: Robust | None = None,
         index_column: str = "inlier_index",
         suspects: str | Path | None = None,
+        class_labels: bool = False,
         losses: Callable[[Any, Tensor], Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -210,6 +231,7 @@ class RobustTrainerMixin:
             per="sequence",
             shift=getattr(self, "_loss_shifts_labels", None),
             label_smoothing=self.args.label_smoothing_factor,  # type: ignore[attr-defined]
+            class_labels=class_labels,
             losses=losses,
             suspects=suspects,
         )
@@ -255,6 +277,11 @@ class RobustTrainerMixin:
 
 class RobustTrainer(RobustTrainerMixin, Trainer):  # type: ignore[misc]
     """The Trainer with :class:`RobustTrainerMixin`."""
+
+
+def _logits(outputs: Any) -> Tensor:
+    logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    return logits
 
 
 class _Rows(Dataset[dict[str, Any]]):

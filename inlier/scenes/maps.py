@@ -68,7 +68,7 @@ def outlier_map(weights: Tensor) -> bytes:
 
 
 def outlier_share(weights: Tensor) -> float:
-    """Return the share of outliers among the pixels that have a weight, NaN for none: one minus the mean weight.
+    """Return the share of outliers among pixels that have a weight: one minus the mean weight, NaN for none.
 
     The scale is such that the mean weight is the fraction of inliers, so the photos of a scene together have
     the share of outliers that training has found, however soft the kernel.
