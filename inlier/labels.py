@@ -6,10 +6,10 @@ the given label is
 
     q_i = rho / K + (1 - rho) softmax(a logits_i)[label_i],
 
-which is predicting the right label and then being wrong by chance. Both a and rho are those that make the
-given labels of the held-out samples most likely: rho is what no temperature can explain, since it spares not
-even the samples whose class is plain to see. (Psychophysics knows it as the lapse rate of a psychometric
-function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
+which is predicting the right label and then being wrong by chance. For each rho, a is what makes the given
+labels of the held-out samples most likely, and rho is the mean by these likelihoods: what no temperature can
+explain, since it spares not even the samples whose class is plain to see. (Psychophysics knows it as the
+lapse rate of a psychometric function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
 
 A sample that was trained on is partly known by heart, so only samples count that were never trained on. They
 are held out in the first passes over the data, and take part in the others.
@@ -75,7 +75,7 @@ SHARPNESS = tuple(2 ** (quarter / 4) for quarter in range(-8, 13))
 LAPSES = tuple(step / 200 for step in range(201))
 """The values of rho that are tried."""
 
-EVIDENCE = 5.0
+EVIDENCE = 2.0
 """By so much must the log-likelihood of the held-out labels exceed that of chance, or nothing is known."""
 
 
@@ -125,7 +125,10 @@ def lapse_likelihood(losses: Tensor, classes: int, counts: Tensor | None = None)
 
 
 def lapse_fraction(likelihood: Tensor, classes: int, passes: int = 1) -> float:
-    """Return the most likely fraction of right labels.
+    """Return the fraction of right labels that is to be expected.
+
+    It is the mean of zeta = 1 - rho (K - 1) / K if all values of rho were as likely before. Where labels tell
+    little, the most likely rho is often one that leaves next to no right label; their mean is not.
 
     Args:
         likelihood: The log-likelihood at each rho, as from :func:`lapse_likelihood`, summed over passes.
@@ -133,7 +136,7 @@ def lapse_fraction(likelihood: Tensor, classes: int, passes: int = 1) -> float:
         passes: How many of them are in the sum.
 
     Returns:
-        zeta = 1 - rho (K - 1) / K; 1 where there is too little evidence of wrong labels.
+        zeta; 1 where there is too little evidence of wrong labels.
 
     Example:
         >>> import torch
@@ -146,10 +149,11 @@ def lapse_fraction(likelihood: Tensor, classes: int, passes: int = 1) -> float:
         >>> abs(fraction - float((labels == truth).float().mean())) < 0.03
         True
     """
-    best = int(likelihood.argmax())
     # At rho = 1 all is chance. Passes look at the same samples: what they say together is not more evidence.
-    known = float(likelihood[best] - likelihood[-1]) > EVIDENCE * passes
-    fraction = 1 - LAPSES[best] * (1 - 1 / classes)
+    known = float(likelihood.max() - likelihood[-1]) > EVIDENCE * passes
+    weight = (likelihood - likelihood.max()).exp().double().cpu()
+    rho = float(weight @ torch.tensor(LAPSES, dtype=torch.float64) / weight.sum())
+    fraction = 1 - rho * (1 - 1 / classes)
     return fraction if known and fraction < CLEAN else 1.0
 
 

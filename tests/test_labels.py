@@ -115,7 +115,7 @@ def test_the_likelihood_is_that_of_predicting_well_and_then_being_wrong_by_chanc
 def test_passes_count_by_what_they_tell() -> None:
     likelihoods = []
     for spread in (0.3, 4.0):
-        logits, labels, right = drawn_logits(1000, spread=spread, rate=0.4)
+        logits, labels, right = drawn_logits(1000, spread=spread, rate=0.2)
         likelihoods.append(lapse_likelihood(tempered_losses(logits, labels), CLASSES))
     weak, strong = likelihoods
     assert lapse_fraction(weak + strong, CLASSES, passes=2) == pytest.approx(right, abs=0.03)
