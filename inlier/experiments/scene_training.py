@@ -60,6 +60,8 @@ METHODS = {
     "adaptive-t-gm": Method("adaptive", "geman-mcclure", told=True, held=True),
     # Out of the box: nothing given.
     "robust": Method("adaptive"),
+    # Told nothing, and sharper: for what covers whole regions.
+    "robust-truncated": Method("adaptive", "truncated"),
     "robustnerf": Method("robustnerf"),
     # The vote of neighbours and patches on our weights.
     "both": Method("both"),
