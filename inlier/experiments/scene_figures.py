@@ -27,7 +27,9 @@ LABELS = {
     "adaptive-gm": "Adaptive GM",
     "adaptive-t-gm": "Adaptive-T GM",
     "robust": "robust-nerfacto, told nothing",
+    "robust-truncated": "the same, truncated kernel",
     "robustnerf": "RobustNeRF",
+    "both": "RobustNeRF's votes on our weights",
     "right-rays-only": "right rays only",
 }
 METRICS = {
@@ -72,7 +74,7 @@ def figures(frame: pd.DataFrame, settings: Settings, out: Path) -> list[tuple[st
         if len(known):
             curve_plot(known, metric, out / metric, methods=methods, labels=LABELS, xlabel=rate, ylabel=label)
             made.append((f"{metric}.png", f"{caption}, over the {rate} ({settings['scene']}; figure 4)."))
-    judged = frame[frame["method"].isin([m for m in LABELS if m.startswith(("adaptive", "robust"))])]
+    judged = frame[frame["method"].isin([m for m in LABELS if m.startswith(("adaptive", "robust", "both"))])]
     if len(judged):
         made.append(_kept_rays(judged, rate, out))
     kept = _read(frame, settings, out)
@@ -155,11 +157,12 @@ def _landscape(
 
     from inlier.experiments.plots import save_figure, style
 
-    for other in SHOWN[1:]:
-        rates = sorted(rate for method, rate in kept if method == other and (SHOWN[0], rate) in kept)
-        if rates:
-            break
-    else:
+    shared = {
+        other: sorted(rate for method, rate in kept if method == other and (SHOWN[0], rate) in kept)
+        for other in SHOWN[1:]
+    }
+    other, rates = max(shared.items(), key=lambda pair: len(pair[1]))
+    if not rates:
         return None
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=False)
