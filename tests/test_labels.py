@@ -225,6 +225,19 @@ def test_a_stopped_training_goes_on_to_the_bit(stop: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
+def test_a_checkpoint_of_an_earlier_form_learns_of_labels_anew() -> None:
+    task = Task(samples=1000)
+    robust = inlier.Robust()
+    task.train(robust, *task.network(), range(3))
+    saved = robust.state_dict()
+    del saved["held_out.likelihood"]
+    saved["held_out.state"] = torch.zeros(5, dtype=torch.float64)
+    resumed = inlier.Robust()
+    resumed.load_state_dict(saved)
+    assert torch.equal(resumed.memory.means, robust.memory.means)
+    assert not resumed.held_out.has_begun
+
+
 def test_held_out_samples_do_not_train() -> None:
     losses = torch.ones(1000, requires_grad=True)
     index = torch.arange(1000)
