@@ -183,6 +183,12 @@ def test_preset_cpu_tries_three_seeds_where_it_matters_and_one_elsewhere():
     }
 
 
+def test_preset_cpu_seeds_tries_all_seeds_everywhere_and_goes_on_from_rows_of_cpu():
+    some, everywhere = (plan(load("classification"), preset, ["sgd"]).rows for preset in ("cpu", "cpu-seeds"))
+    assert set(Counter((row.settings["noise"], row.rate) for row in everywhere).values()) == {3}
+    assert {row.key for row in some} < {row.key for row in everywhere}
+
+
 def test_how_many_seeds_does_not_change_a_row():
     settings = {key: value for key, value in PRESETS["cpu"].items() if key not in ("rates", "seeds")}
     one = rows(["sgd"], [0.4], 1, settings)

@@ -79,6 +79,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
     },
 }
+# Close methods differ by less than seeds do: all seeds at every rate, and on human labels.
+PRESETS["cpu-seeds"] = {name: value for name, value in PRESETS["cpu"].items() if name != "all_seeds_at"}
 
 
 def rows(methods: Sequence[str], rates: Sequence[float], seeds: int, settings: Settings) -> list[Row]:
