@@ -339,6 +339,36 @@ class Robust(nn.Module):
         self.window.count(flat, groups)
         self._update(together=False)
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._step >= self.warmup
+
+    def change_kernel(self, kernel: str | Kernel | Callable[[Tensor], Tensor]) -> None:
+        """Judge by another kernel from now on; its scale is solved on the losses of the window.
+
+        With several processes, all of them must change it at the same call.
+
+        Args:
+            kernel: As for a new ``Robust``.
+
+        Example:
+            >>> robust = Robust("geman-mcclure")
+            >>> robust.change_kernel("truncated")
+            >>> robust.kernel
+            Truncated()
+        """
+        new, given = kernels.get(kernel), self.window.given_fraction
+        if given is not None and given <= new.weight_floor:
+            raise ValueError(
+                f"kernel = {new}: its weight floor {new.weight_floor:g} is not below the inlier fraction "
+                f"{given:g}; choose another kernel"
+            )
+        self.kernel = self.window.kernel = new
+        self.kernel_label = label_of(new).to(self.kernel_label.device)
+        if self._step:
+            self._update(together=True)
+
     def _settle(self, groups: Tensor | None, device: torch.device) -> None:
         """Settle whether there are groups, and be on the device of the losses."""
         if self._grouped is None:

@@ -169,6 +169,36 @@ class TestAlternation:
         torch.testing.assert_close(robust(losses, mask=mask), losses[mask].mean())
 
 
+class TestChangeOfKernel:
+    def test_it_goes_on_with_the_scale_of_the_new_one(self):
+        both = [Robust(kernel, 0.6, warmup=0, update_every=4) for kernel in ("geman-mcclure", "truncated")]
+        changed, always = both
+        for _ in range(8):
+            losses = torch.rand(50)
+            for robust in both:
+                robust(losses)
+        assert changed.scale != always.scale
+        changed.change_kernel("truncated")
+        assert changed.scale == always.scale
+        assert torch.equal(changed.weigh(losses), always.weigh(losses))
+
+    def test_a_checkpoint_is_of_the_new_one(self):
+        changed = Robust()
+        changed(torch.rand(9), torch.arange(9))
+        changed.change_kernel("truncated")
+        Robust("truncated").load_state_dict(changed.state_dict())
+        with pytest.raises(ValueError, match=r"made with the kernel Truncated\(\)"):
+            Robust().load_state_dict(changed.state_dict())
+
+    def test_one_that_cannot_have_the_fraction_is_refused_and_changes_nothing(self):
+        robust = Robust(inlier_fraction=0.1)
+        with pytest.raises(
+            ValueError, match=r"its weight floor 0\.2 is not below the inlier fraction 0\.1; choose"
+        ):
+            robust.change_kernel("symmetric-cross-entropy")
+        assert str(robust.kernel) == "GemanMcClure()"
+
+
 class TestHold:
     """AAA_T: weights stay frozen for T calls, taken from the stored losses."""
 

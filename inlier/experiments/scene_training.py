@@ -60,7 +60,8 @@ METHODS = {
     "adaptive-t-gm": Method("adaptive", "geman-mcclure", told=True, held=True),
     # Out of the box: nothing given.
     "robust": Method("adaptive"),
-    # Told nothing, and sharper: for what covers whole regions.
+    # Told nothing, with one kernel throughout.
+    "robust-geman-mcclure": Method("adaptive", "geman-mcclure"),
     "robust-truncated": Method("adaptive", "truncated"),
     "robustnerf": Method("robustnerf"),
     # The vote of neighbours and patches on our weights.

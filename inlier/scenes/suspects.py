@@ -19,6 +19,7 @@ from torch import Tensor
 
 from inlier.fit import InputError
 from inlier.robust import Robust
+from inlier.scenes.graduated import kernel_in_force
 from inlier.scenes.maps import Photo, write_maps
 from inlier.scenes.quiet import quiet
 
@@ -129,7 +130,7 @@ def _pixel_weights(state: dict[str, Tensor], model: dict[str, Any]) -> list[Tens
         raise InputError(
             "the training remembered no pixels: train robust-nerfacto with the rule adaptive or both"
         )
-    robust = Robust(model["kernel"])
+    robust = Robust(kernel_in_force(model["kernel"], remembered.get("kernel_label")))
     robust.load_state_dict(remembered)
     sizes = state[f"{MODEL}camera_sizes"].tolist()
     parts = torch.split(robust.inlier_probability(), [height * width for height, width in sizes])

@@ -199,9 +199,39 @@ def test_both_rules_together_believe_at_least_what_ours_believes(tmp_path):
 
 
 @needs_fox
-@pytest.mark.parametrize("rule", ["adaptive", "robustnerf"])
-def test_a_checkpoint_brings_everything_back(tmp_path, rule):
-    settings = {"rule": rule, "rays": 512, "update_every": 2, "robust_warmup": 2}
+@pytest.mark.parametrize(("right", "last"), [(0.8, "Truncated()"), (0.6, "GemanMcClure()")])
+def test_the_kernel_becomes_hard_after_the_warm_up_where_most_pixels_are_right(tmp_path, right, last):
+    pipeline = trainer_of(tiny(tmp_path, robust_warmup=3, update_every=1, inlier_fraction=right)).pipeline
+    model, seen = pipeline.model, []
+    for step in range(5):
+        one_step(pipeline)
+        seen.append(str(model.robust.kernel))
+        model.harden(step)
+    assert seen == ["GemanMcClure()"] * 3 + [last] * 2
+    assert (set(model.last_kept.tolist()) == {0.0, 1.0}) == (last == "Truncated()")
+
+
+@needs_fox
+def test_a_kernel_that_is_named_stays(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path, robust_warmup=1, kernel="tukey")).pipeline
+    for step in range(3):
+        one_step(pipeline)
+        pipeline.model.harden(step)
+    assert str(pipeline.model.robust.kernel) == "Tukey()"
+
+
+@needs_fox
+@pytest.mark.parametrize(
+    ("rule", "fraction", "kernel"),
+    [
+        ("adaptive", 0.6, "GemanMcClure()"),
+        ("adaptive", 0.8, "Truncated()"),
+        ("robustnerf", "auto", None),
+    ],
+)
+def test_a_checkpoint_brings_everything_back(tmp_path, monkeypatch, rule, fraction, kernel):
+    monkeypatch.setattr("inlier.integrations.nerfstudio.model.HARDEN_EVERY", 5)
+    settings = {"rule": rule, "inlier_fraction": fraction, "rays": 512, "update_every": 2, "robust_warmup": 2}
     first = trainer_of(tiny(tmp_path, steps=6, **settings))
     first.train()
     (checkpoint,) = tmp_path.rglob("*.ckpt")
@@ -214,6 +244,7 @@ def test_a_checkpoint_brings_everything_back(tmp_path, rule):
         torch.testing.assert_close(after[name], before[name], rtol=0, atol=0, equal_nan=True)
     if rule == "adaptive":
         assert float(second.pipeline.model.robust.scale) < 1e30
+        assert str(second.pipeline.model.robust.kernel) == kernel
     second.train()
     assert second.step == 7
 

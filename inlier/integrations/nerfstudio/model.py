@@ -18,9 +18,11 @@ from nerfstudio.utils import writer
 from nerfstudio.utils.rich_utils import CONSOLE
 from torch import Tensor, nn
 
+from inlier import processes
 from inlier.chance import fraction_beyond_chance, others_by_disbelief
 from inlier.rivals import robust_nerf
 from inlier.robust import Robust
+from inlier.scenes.graduated import GRADUATED, HARD, MAJORITY, kernel_in_force
 
 __all__ = ["RobustNerfactoModel", "RobustNerfactoModelConfig"]
 
@@ -34,6 +36,9 @@ ESTIMATE_OVER = 20
 CHANCE_PAIRS = 8
 """Colours of other pixels that each ray is compared with: more make the correction for chance less noisy."""
 
+HARDEN_EVERY = 50
+"""Steps from one look at whether the hard kernel may be taken to the next."""
+
 SMALLEST_FRACTION = 0.05
 """The inlier fraction is never estimated below this: something must be learned from."""
 
@@ -46,8 +51,9 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     rule: Literal["adaptive", "robustnerf", "both", "none"] = "adaptive"
     """How rays are believed: by inlier.Robust; by RobustNeRF's rule; by its vote of neighbours and patches on
     Robust's weights, for distractors that cover whole regions; or all alike, as in Nerfacto."""
-    kernel: str = "geman-mcclure"
-    """Robust kernel, as in inlier.Robust."""
+    kernel: str = GRADUATED
+    """Robust kernel, as in inlier.Robust; graduated is geman-mcclure until robust_warmup is over and most
+    pixels are found right, and then truncated, which leaves out what covers whole regions."""
     inlier_fraction: float | Literal["auto"] = "auto"
     """Part of the pixels that is right, or auto to estimate it."""
     hold: int = 1
@@ -148,7 +154,7 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         if config.rule not in ("adaptive", "both"):
             return None
         return Robust(
-            config.kernel,
+            kernel_in_force(config.kernel),
             1.0 if config.inlier_fraction == "auto" else config.inlier_fraction,
             config.hold,
             warmup=config.robust_warmup,
@@ -283,16 +289,36 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         if pipeline is not None:
             # Pixels of a checkpoint with other images would be others' pixels.
             self.know_images(pipeline.datamanager.train_dataset.cameras)
+        after = [TrainingCallbackLocation.AFTER_TRAIN_ITERATION]
+        callbacks.append(TrainingCallback(after, self.harden, update_every_num_iters=HARDEN_EVERY))
         if trainer is not None:
             callbacks.append(
                 TrainingCallback(
-                    where_to_run=[TrainingCallbackLocation.AFTER_TRAIN_ITERATION],
+                    where_to_run=after,
                     update_every_num_iters=trainer.config.steps_per_eval_image,
                     func=self._show_weights,
                     args=[trainer.config.steps_per_eval_image],
                 )
             )
         return callbacks
+
+    def harden(self, step: int) -> None:
+        """Change from the soft kernel to the hard one if it is time for that; see the option ``kernel``.
+
+        Args:
+            step: Unused; callbacks are given it.
+        """
+        robust = self.robust
+        if self.config.kernel != GRADUATED or robust is None or not robust.is_warm:
+            return
+        if isinstance(robust.kernel, type(HARD)):
+            return
+        fraction, world = robust.inlier_fraction.clone(), processes.world_size()
+        if world > 1:
+            # Each process has estimated for itself, and they must change together.
+            processes.add_up(fraction)
+        if float(fraction) / world > MAJORITY:
+            robust.change_kernel(HARD)
 
     def _show_weights(self, every: int, step: int) -> None:
         weights = self.pixel_weights(step // every % self.num_train_data) if step else None
@@ -306,4 +332,7 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         # The checkpoint knows which images its pixels belong to; a viewer, say, has only loaded smaller ones.
         if prefix + "camera_sizes" in state_dict:
             self._number_pixels(state_dict[prefix + "camera_sizes"].cpu())
+        label = state_dict.get(prefix + "robust.kernel_label")
+        if self.robust is not None and label is not None and self.config.kernel == GRADUATED:
+            self.robust.change_kernel(kernel_in_force(GRADUATED, label))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
