@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["figures"]
 
-SHOWN_OVER_EPOCHS = ("sgd", "trimmed", "gce", "nce-rce", "elr", "robust")
+SHOWN_OVER_EPOCHS = ("sgd", "trimmed", "gce", "sce", "elr", "robust")
 
 
 def figures(frame: pd.DataFrame, settings: Settings, out: Path) -> list[tuple[str, str]]:
