@@ -106,6 +106,18 @@ def test_many_processes_are_one_process_on_the_joined_batch(tmp_path, processes,
     assert sum(n - 1 for n in ordinary) <= 5
 
 
+def test_all_processes_change_the_kernel_as_one_does(tmp_path):
+    task = job(2, index=True, groups=False, inlier_fraction=0.6) | {"truncated_from": 30}
+    errors = finish(started := start(task, tmp_path))
+    assert all(process.returncode == 0 for process in started), errors
+    one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    alone = worker.run(task, None)
+    assert one["scale"] == two["scale"]
+    assert one["scale"] == pytest.approx(alone["scale"], rel=1e-3)
+    # No update of the scale was due between these steps: the change has solved it anew.
+    assert alone["scale"][28] == alone["scale"][29] != alone["scale"][30]
+
+
 def test_when_one_process_dies_the_others_end_with_an_error(tmp_path):
     task = job(2, True, False) | {"die": [1, 10]}
     begun = time.monotonic()

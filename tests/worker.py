@@ -60,6 +60,8 @@ def run(job: dict, rank: int | None) -> dict:
     for step in range(job["steps"]):
         if job.get("die") == [rank, step]:
             os._exit(1)
+        if step == job.get("truncated_from"):
+            robust.change_kernel("truncated")
         parts = batches(job, step)
         mine = torch.cat(parts) if rank is None else parts[rank]
         losses, logits = losses_of(model, x[mine], y[mine])
