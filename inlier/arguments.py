@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-__all__ = ["check", "flat_losses", "groups_or_labels", "kept", "plain_mean"]
+from inlier.kernels import Kernel
+
+__all__ = [
+    "check",
+    "check_fraction",
+    "check_settings",
+    "flat_losses",
+    "groups_or_labels",
+    "kept",
+    "plain_mean",
+]
 
 
 def flat_losses(losses: Tensor) -> Tensor:
@@ -103,3 +115,27 @@ def check(
             f"logits has shape {tuple(logits.shape)} and losses {tuple(losses.shape)}: give one row for each "
             "loss, with the classes in the last dimension"
         )
+
+
+def check_fraction(inlier_fraction: float | Literal["auto"], kernel: Kernel) -> None:
+    """Raise where no scale of the kernel has this mean weight."""
+    if inlier_fraction != "auto" and not kernel.weight_floor < float(inlier_fraction) <= 1:
+        raise ValueError(
+            f"inlier_fraction = {inlier_fraction!r}: pass 'auto', or a number above {kernel.weight_floor:g} "
+            f"(the weight floor of {kernel}) and at most 1"
+        )
+
+
+def check_settings(
+    hold: int, warmup: int, window: int, update_every: int, divide_by: str, running_mean: float
+) -> None:
+    """Raise for settings of Robust that cannot be."""
+    for argument, number in (("hold", hold), ("window", window), ("update_every", update_every)):
+        if number < 1:
+            raise ValueError(f"{argument} = {number}: pass a whole number of at least 1")
+    if warmup < 0:
+        raise ValueError(f"warmup = {warmup}: pass a number of calls, 0 for none")
+    if divide_by not in ("samples", "weights"):
+        raise ValueError(f"divide_by = {divide_by!r}: choose 'samples' or 'weights'")
+    if not 0 <= running_mean < 1:
+        raise ValueError(f"running_mean = {running_mean}: pass a number of at least 0 and below 1")

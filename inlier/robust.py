@@ -12,7 +12,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from inlier import kernels, processes, traced
-from inlier.arguments import check, flat_losses, groups_or_labels, kept, plain_mean
+from inlier.arguments import (
+    check,
+    check_fraction,
+    check_settings,
+    flat_losses,
+    groups_or_labels,
+    kept,
+    plain_mean,
+)
 from inlier.history import History
 from inlier.kernels import Kernel
 from inlier.kernels.base import label_of, text_of
@@ -88,20 +96,8 @@ class Robust(nn.Module):
     ) -> None:
         super().__init__()
         self.kernel = kernels.get(kernel)
-        if inlier_fraction != "auto" and not self.kernel.weight_floor < float(inlier_fraction) <= 1:
-            raise ValueError(
-                f"inlier_fraction = {inlier_fraction!r}: pass 'auto', or a number above "
-                f"{self.kernel.weight_floor:g} (the weight floor of {self.kernel}) and at most 1"
-            )
-        for argument, number in (("hold", hold), ("window", window), ("update_every", update_every)):
-            if number < 1:
-                raise ValueError(f"{argument} = {number}: pass a whole number of at least 1")
-        if warmup < 0:
-            raise ValueError(f"warmup = {warmup}: pass a number of calls, 0 for none")
-        if divide_by not in ("samples", "weights"):
-            raise ValueError(f"divide_by = {divide_by!r}: choose 'samples' or 'weights'")
-        if not 0 <= running_mean < 1:
-            raise ValueError(f"running_mean = {running_mean}: pass a number of at least 0 and below 1")
+        check_fraction(inlier_fraction, self.kernel)
+        check_settings(hold, warmup, window, update_every, divide_by, running_mean)
         self.hold, self.warmup, self.divide_by = hold, warmup, divide_by
         self.update_every = hold if hold > 1 else update_every
         self.process_group = process_group
@@ -264,6 +260,52 @@ class Robust(nn.Module):
         """The weights of the last call in training, flat and without what the mask left out; None before."""
         return self._last.weights
 
+    def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
+        """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
+
+        This is how the paper's algorithm begins each round of T steps: with the losses of all samples under
+        the current model. With several processes, each of them gives all losses.
+
+        Args:
+            model_losses: The current loss of every sample, in the order of their numbers.
+            groups: The group of every sample, if there are groups.
+        """
+        flat = model_losses.detach().float().reshape(-1)
+        groups = None if groups is None else groups.reshape(-1)
+        self._settle(groups, flat.device)
+        self.memory.replace(flat, groups)
+        self.window.forget()
+        if groups is not None:
+            self.window.reserve(int(groups.max()) + 1)
+        self.window.count(flat, groups)
+        self._update(together=False)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._step >= self.warmup
+
+    def change_kernel(self, kernel: str | Kernel | Callable[[Tensor], Tensor]) -> None:
+        """Judge by another kernel from now on; its scale is solved on the losses of the window.
+
+        With several processes, all of them must change it at the same call.
+
+        Args:
+            kernel: As for a new ``Robust``.
+
+        Example:
+            >>> robust = Robust("geman-mcclure")
+            >>> robust.change_kernel("truncated")
+            >>> robust.kernel
+            Truncated()
+        """
+        new, given = kernels.get(kernel), self.window.given_fraction
+        check_fraction("auto" if given is None else given, new)
+        self.kernel = self.window.kernel = new
+        self.kernel_label = label_of(new).to(self.kernel_label.device)
+        if self._step:
+            self._update(together=True)
+
     def flat_weights(
         self,
         flat: Tensor,
@@ -318,56 +360,6 @@ class Robust(nn.Module):
         self._last.weights, self._last.losses = weights, losses
         self._remember(evidence, groups)
         return weights, world / divisor, finite
-
-    def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
-        """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
-
-        This is how the paper's algorithm begins each round of T steps: with the losses of all samples under
-        the current model. With several processes, each of them gives all losses.
-
-        Args:
-            model_losses: The current loss of every sample, in the order of their numbers.
-            groups: The group of every sample, if there are groups.
-        """
-        flat = model_losses.detach().float().reshape(-1)
-        groups = None if groups is None else groups.reshape(-1)
-        self._settle(groups, flat.device)
-        self.memory.replace(flat, groups)
-        self.window.forget()
-        if groups is not None:
-            self.window.reserve(int(groups.max()) + 1)
-        self.window.count(flat, groups)
-        self._update(together=False)
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether the warm-up is over."""
-        return self._step >= self.warmup
-
-    def change_kernel(self, kernel: str | Kernel | Callable[[Tensor], Tensor]) -> None:
-        """Judge by another kernel from now on; its scale is solved on the losses of the window.
-
-        With several processes, all of them must change it at the same call.
-
-        Args:
-            kernel: As for a new ``Robust``.
-
-        Example:
-            >>> robust = Robust("geman-mcclure")
-            >>> robust.change_kernel("truncated")
-            >>> robust.kernel
-            Truncated()
-        """
-        new, given = kernels.get(kernel), self.window.given_fraction
-        if given is not None and given <= new.weight_floor:
-            raise ValueError(
-                f"kernel = {new}: its weight floor {new.weight_floor:g} is not below the inlier fraction "
-                f"{given:g}; choose another kernel"
-            )
-        self.kernel = self.window.kernel = new
-        self.kernel_label = label_of(new).to(self.kernel_label.device)
-        if self._step:
-            self._update(together=True)
 
     def _settle(self, groups: Tensor | None, device: torch.device) -> None:
         """Settle whether there are groups, and be on the device of the losses."""

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from inlier import kernels
+from inlier.arguments import check_fraction
 from inlier.kernels import Kernel
 from inlier.sklearn.learners import (
     MOST_UNKNOWNS,
@@ -112,13 +113,7 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return learner
 
     def _check_parameters(self) -> None:
-        kernel = kernels.get(self.kernel)
-        fraction = self.inlier_fraction
-        if fraction != "auto" and not kernel.weight_floor < float(fraction) <= 1:
-            raise ValueError(
-                f"inlier_fraction = {fraction!r}: pass 'auto', or a number above {kernel.weight_floor:g} "
-                f"(the weight floor of {kernel}) and at most 1"
-            )
+        check_fraction(self.inlier_fraction, kernels.get(self.kernel))
         if self.max_iter is not None and self.max_iter < 1:
             raise ValueError(f"max_iter = {self.max_iter!r}: pass a whole number of at least 1, or None")
 
