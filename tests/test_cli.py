@@ -154,10 +154,9 @@ def test_failed_rows_are_shown_and_end_with_exit_code_1(tmp_path):
     assert "ValueError: this row is bad" in process.stderr
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
-    log = tmp_path / "log"
-    arguments = ["reproduce", TINY, "--preset", "slow", "--out", str(tmp_path / "out"), "--jobs", str(jobs)]
+def start_to_be_stopped(out, jobs, log):
+    """Start a sweep of 24 rows; return its arguments and its process."""
+    arguments = ["reproduce", TINY, "--preset", "slow", "--out", str(out), "--jobs", str(jobs)]
     process = subprocess.Popen(
         [sys.executable, "-m", "inlier.cli", *arguments],
         env=ENVIRONMENT | {"TINY_LOG": str(log)}, cwd=ROOT, text=True, start_new_session=True,
@@ -165,15 +164,27 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
         # A shell that starts the tests in the background has them, and so their children, ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    while not log.exists() or log.read_text().count("\n") < 4:
-        time.sleep(0.02)
-        assert process.poll() is None
-    # As a terminal does: to the workers too.
+    return arguments, process
+
+
+def press_ctrl_c(process):
+    """Stop a sweep as a terminal does, its workers too; return the only line that it may leave."""
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 130
     assert out == ""
     (line,) = err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
+    log = tmp_path / "log"
+    arguments, process = start_to_be_stopped(tmp_path / "out", jobs, log)
+    while not log.exists() or log.read_text().count("\n") < 4:
+        time.sleep(0.02)
+        assert process.poll() is None
+    line = press_ctrl_c(process)
     assert "of 24 rows are done and kept in" in line
     assert line.endswith(f"To go on, run the same command: inlier {' '.join(arguments)}")
     kept = (tmp_path / "out" / "rows.jsonl").read_text().splitlines()
@@ -182,6 +193,23 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
     assert run(*arguments, TINY_LOG=str(log)).returncode == 0
     assert (tmp_path / "out" / "rows.jsonl").read_text().splitlines()[: len(kept)] == kept
     assert 24 <= log.read_text().count("\n") <= 24 + jobs + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+def test_ctrl_c_while_the_workers_start_leaves_one_line_too(tmp_path):
+    _, process = start_to_be_stopped(tmp_path / "out", 2, tmp_path / "log")
+
+    def workers():
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [child for child in children if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+    while len(workers()) < 2:
+        time.sleep(0.01)
+        assert process.poll() is None
+    # They import for a second or so.
+    time.sleep(0.1)
+    assert "0 of 24 rows are done" in press_ctrl_c(process)
 
 
 def test_progress_is_shown_on_a_terminal_only(tmp_path):

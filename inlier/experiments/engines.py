@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -166,7 +167,10 @@ class Loky:
 
         calls = [delayed(_loky_unit)(number, compute, unit, os.getpid()) for number, unit in units.items()]
         with parallel_config("loky", inner_max_num_threads=1):
-            yield from Parallel(self.slots, return_as="generator_unordered", batch_size=1)(calls)
+            parallel = Parallel(self.slots, return_as="generator_unordered", batch_size=1)
+            with _ctrl_c_waits():
+                outcomes = parallel(calls)
+            yield from outcomes
 
 
 @dataclass(frozen=True)
@@ -222,10 +226,28 @@ class Ray:
                 yield failed(unit, describe(error))
 
 
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Hold back Ctrl-C; processes and threads that are started meanwhile never get it.
+
+    A terminal sends it to the workers too. One that is still importing would answer with a traceback: for
+    the workers themselves to ignore it would be too late.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    # It is started with the first worker otherwise, and then lets Ctrl-C through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @functools.cache
 def _settle_worker(parent: int) -> None:
-    """Do once in each process of loky: leave Ctrl-C to the parent, and leave with it if it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Do once in each process of loky: leave with the parent if it is killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
