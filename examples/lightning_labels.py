@@ -16,11 +16,13 @@ class Classifier(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 5))
-        self.robust = inlier.Robust(warmup=200)
+        self.robust = inlier.Robust()
 
     def training_step(self, batch, batch_idx):
         x, y, index = batch
-        return self.robust(F.cross_entropy(self.model(x), y, reduction="none"), index)
+        logits = self.model(x)
+        losses = F.cross_entropy(logits, y, reduction="none")
+        return self.robust(losses, index, labels=y, logits=logits)
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), 1e-3)
@@ -47,7 +49,8 @@ def main(epochs: int = 20) -> None:
 
     rows = [int(line.split(",")[0]) for line in (folder / "suspects.csv").read_text().splitlines()[1:]]
     found = wrong[rows[: int(wrong.sum())]].float().mean()
-    print(f"inlier fraction {float(model.robust.inlier_fraction):.3f}, of the suspects {found:.1%} are wrong")
+    fraction = model.robust.metrics()["inlier_fraction"]
+    print(f"inlier fraction {fraction:.3f}, of the suspects {found:.1%} are wrong")
 
 
 if __name__ == "__main__":

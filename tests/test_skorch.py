@@ -139,6 +139,41 @@ def test_classification_with_callbacks_that_look_at_batches():
     assert wrong[model.inlier_probability_.argsort()[:30]].mean() > 0.9
 
 
+def flipped(rows: int = 2000, classes: int = 5, rate: float = 0.4):
+    random = np.random.default_rng(0)
+    truth = random.integers(classes, size=rows)
+    x = (0.5 * random.normal(size=(classes, 20))[truth] + random.normal(size=(rows, 20))).astype(np.float32)
+    wrong = random.random(rows) < rate
+    return x, np.where(wrong, (truth + random.integers(1, classes, size=rows)) % classes, truth), wrong, truth
+
+
+def layers(*last):
+    return torch.nn.Sequential(torch.nn.Linear(20, 128), torch.nn.ReLU(), torch.nn.Linear(128, 5), *last)
+
+
+@pytest.mark.parametrize(
+    ("module", "criterion"),
+    [
+        (lambda: layers(torch.nn.Softmax(dim=1)), torch.nn.NLLLoss),
+        (layers, torch.nn.CrossEntropyLoss),
+    ],
+)
+def test_wrong_classes_are_counted_with_class_labels(module, criterion):
+    x, y, wrong, truth = flipped()
+    settings = {"module": module, "criterion": criterion, "lr": 0.1, "train_split": None, "max_epochs": 20}
+    model = net(Classifier, class_labels=True, **settings).fit(x, y)
+    assert float(model.robust_.inlier_fraction.mean()) == pytest.approx(0.6, abs=0.05)
+    # Without it all labels are believed, 0.67 of the classes are right, 0.39 of the suspects wrong.
+    assert (model.predict(x) == truth).mean() > 0.82
+    assert wrong[model.inlier_probability_.argsort()[:600]].mean() > 0.93
+
+
+def test_class_labels_are_for_one_class_a_sample():
+    x, y, _, _ = contaminated(60)
+    with pytest.raises(ValueError, match=r"float32 labels of shape \(20, 1\).*leave it out here"):
+        net(class_labels=True).fit(x, y)
+
+
 def test_the_history_has_the_metrics_and_validation_is_plain():
     x, y, _, _ = contaminated(90)
     model = net(max_epochs=3).fit(x, y)

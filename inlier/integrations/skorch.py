@@ -14,6 +14,7 @@ from inlier.robust import Robust
 
 need("skorch", "skorch")
 
+from skorch import NeuralNetClassifier  # noqa: E402
 from skorch.utils import to_tensor  # noqa: E402
 
 __all__ = ["RobustNet"]
@@ -30,6 +31,8 @@ class RobustNet:
     Args:
         args: As for the net.
         robust: The class of ``robust_``.
+        class_labels: Whether the Robust is given labels and logits, as is best where some classes are wrong
+            (y is one class a sample).
         kwargs: As for the net, and ``robust__...``.
 
     Example:
@@ -44,8 +47,10 @@ class RobustNet:
     _rows: Tensor
     _samples: int
 
-    def __init__(self, *args: Any, robust: type[Robust] = Robust, **kwargs: Any) -> None:
-        self.robust = robust
+    def __init__(
+        self, *args: Any, robust: type[Robust] = Robust, class_labels: bool = False, **kwargs: Any
+    ) -> None:
+        self.robust, self.class_labels = robust, class_labels
         super().__init__(*args, **kwargs)
 
     def initialize_criterion(self) -> Any:
@@ -79,8 +84,23 @@ class RobustNet:
         if not training:
             return losses.mean()
         index = to_tensor(self._rows, device=losses.device)
-        loss: Tensor = self.robust_(losses, index)
+        classes = self._classes(y_pred, y_true) if self.class_labels else {}
+        loss: Tensor = self.robust_(losses, index, **classes)
         return loss
+
+    def _classes(self, y_pred: Any, y_true: Any) -> dict[str, Tensor]:
+        """What the Robust is told of classes."""
+        output: Tensor = y_pred[0] if isinstance(y_pred, tuple) else y_pred
+        labels = to_tensor(y_true, device=output.device)
+        if labels.dim() != 1 or labels.is_floating_point() or output.dim() != 2:
+            raise ValueError(
+                f"class_labels with {labels.dtype} labels of shape {tuple(labels.shape)} and outputs of "
+                f"shape {tuple(output.shape)}: it is for one class a sample; leave it out here"
+            )
+        # To NLLLoss skorch's classifiers give the logarithm of what the module returns.
+        if isinstance(self, NeuralNetClassifier) and isinstance(self.criterion_, torch.nn.NLLLoss):
+            output = (output + torch.finfo(output.dtype).eps).log()
+        return {"labels": labels, "logits": output}
 
     def on_epoch_end(self, net: Any, *args: Any, **kwargs: Any) -> None:
         """Put the scale and the fractions into the history."""
