@@ -12,7 +12,8 @@ explain, since it spares not even the samples whose class is plain to see. (Psyc
 lapse rate of a psychometric function.) The fraction of right labels is zeta = 1 - rho (K - 1) / K.
 
 A sample that was trained on is partly known by heart, so only samples count that were never trained on. They
-are held out in the first passes over the data, and take part in the others.
+are held out in the first passes over the data, and take part in the others. (Who gives the fraction needs
+none.)
 
 People's mistakes are not drawn evenly: they resemble the truth, which no likelihood tells apart from a class
 that is hard to see. Of them rho finds only the part that is out of place.
@@ -300,10 +301,8 @@ class HeldOut(nn.Module):
         # Multiplicative hashing (Knuth, volume 3, section 6.4): neighbours are scattered.
         return (index.long() * 2654435761) % 2**32 < HELD_OUT * 2**32
 
-    def leave_out(
-        self, weights: Tensor, losses: Tensor, index: Tensor, labels: Tensor, logits: Tensor | None
-    ) -> Tensor:
-        """Return the weights with 0 for samples that are held out, whose losses are taken note of."""
+    def note(self, losses: Tensor, index: Tensor, labels: Tensor, logits: Tensor | None) -> Tensor:
+        """Take note of the losses of samples that are held out, and return which ones are."""
         chosen = self.chosen(index)
         if logits is None:
             noted = losses[chosen].float().unsqueeze(1)
@@ -312,7 +311,7 @@ class HeldOut(nn.Module):
         if self.pending and self.pending[-1].shape[1] != noted.shape[1]:
             raise ValueError("logits were given in some calls and not in others: give them in all or in none")
         self.pending.append(noted)
-        return torch.where(chosen, 0.0, weights)
+        return chosen
 
     def update(self, means: Tensor, classes: int, group: dist.ProcessGroup | None = None) -> None:
         """Take in what was noted; at the end of a pass, estimate the fraction.

@@ -350,7 +350,10 @@ class Robust(nn.Module):
             evidence = torch.where(before.isfinite() & losses.isfinite(), before, losses.float())
             weights = (evidence <= self.window.cuts[groups]).to(weights)
             if not self.held_out.is_settled:
-                weights = self.held_out.leave_out(weights, losses, index, groups, logits)
+                chosen = self.held_out.note(losses, index, groups, logits)
+                # Who is told the fraction need not hold out anything; the passes are counted all the same.
+                if self.window.given_fraction is None:
+                    weights = torch.where(chosen, 0.0, weights)
         finite: Tensor | None = evidence.isfinite()
         # Looking whether all are finite saves work where looking is cheap; on other devices it would wait.
         if losses.device.type == "cpu" and bool(finite.all()):  # type: ignore[union-attr]

@@ -245,6 +245,13 @@ def test_held_out_samples_do_not_train() -> None:
     assert torch.equal(losses.grad == 0, HeldOut.chosen(index))
 
 
+def test_nothing_is_held_out_if_the_fraction_is_given() -> None:
+    losses = torch.ones(1000, requires_grad=True)
+    index = torch.arange(1000)
+    inlier.Robust(inlier_fraction=0.8)(losses, index, labels=index % CLASSES).backward()
+    assert bool((losses.grad > 0).all())
+
+
 def test_what_labels_need_is_said() -> None:
     losses, index = torch.rand(4), torch.arange(4)
     labels = index % 2
