@@ -26,7 +26,7 @@ from tests.pictures import tiny_cifar
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
 COURSE = Course("compact", epochs=2, batch=16, step_size=0.02)
-BELIEFS = {"adaptive-t-gm", "adaptive-t-gm-auto", "robust", "trimmed", "elr"}
+BELIEFS = {"adaptive-t-gm", "adaptive-t-gm-auto", "robust", "robust-told", "trimmed", "elr"}
 """The methods that can say which labels they doubt."""
 
 

@@ -196,6 +196,8 @@ METHODS: dict[str, Callable[[Task], Method]] = {
     "adaptive-t-gm-auto": lambda task: Held(task, Robust("geman-mcclure", hold=task.steps, warmup=0)),
     # Out of the box: nothing given.
     "robust": lambda task: Adaptive(task, Robust()),
+    # What trimmed losses and co-teaching know, it may know too.
+    "robust-told": lambda task: Adaptive(task, Robust(inlier_fraction=task.inlier_fraction)),
     "trimmed": Trimmed,
     "gce": lambda task: SampleLoss(task, LOSSES["generalised-cross-entropy"]),
     "sce": lambda task: SampleLoss(task, LOSSES["symmetric-cross-entropy"]),
