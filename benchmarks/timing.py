@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 
 import torch
 
@@ -28,6 +29,30 @@ def interleaved(
                 function()
             seconds[name] = min(seconds[name], (clock() - begin) / repeat)
     return seconds
+
+
+def over_first(
+    functions: dict[str, Callable[[], object]], rounds: int, repeat: int, clock: Callable[[], float]
+) -> dict[str, float]:
+    """Time of each function but the first over that of the first: the median over rounds.
+
+    In a round all are called ``repeat`` times, in turn after every single call, so that whatever else the
+    machine does falls on all of them alike: for differences of a few percent.
+    """
+    first, *others = functions
+    ratios: dict[str, list[float]] = {name: [] for name in others}
+    for function in functions.values():
+        function()
+    for _ in range(rounds):
+        seconds = dict.fromkeys(functions, 0.0)
+        for _ in range(repeat):
+            for name, function in functions.items():
+                begin = clock()
+                function()
+                seconds[name] += clock() - begin
+        for name in others:
+            ratios[name].append(seconds[name] / seconds[first])
+    return {name: median(values) for name, values in ratios.items()}
 
 
 def machine() -> str:

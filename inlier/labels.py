@@ -35,7 +35,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import log_softmax
 
 from inlier import processes
 from inlier.scale import LossHistogram
@@ -95,8 +95,9 @@ def tempered_losses(logits: Tensor, labels: Tensor) -> Tensor:
         >>> tempered_losses(torch.zeros(2, 10), torch.tensor([3, 4])).shape
         torch.Size([2, 21])
     """
-    logits = logits.float()
-    return torch.stack([cross_entropy(a * logits, labels, reduction="none") for a in SHARPNESS], 1)
+    sharpness = torch.tensor(SHARPNESS, device=logits.device).view(-1, 1, 1)
+    logarithms = log_softmax(sharpness * logits.float(), 2)
+    return -logarithms.gather(2, labels.expand(len(SHARPNESS), -1).unsqueeze(2)).squeeze(2).T
 
 
 def lapse_likelihood(losses: Tensor, classes: int, counts: Tensor | None = None) -> Tensor:

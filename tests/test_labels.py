@@ -12,6 +12,7 @@ import inlier
 from inlier.labels import (
     HELD_OUT,
     LAPSES,
+    SHARPNESS,
     HeldOut,
     calibrated,
     lapse_fraction,
@@ -132,6 +133,14 @@ def test_logits_without_evidence_are_no_reason_to_doubt() -> None:
 def test_a_network_that_is_infinitely_sure_and_wrong_is_no_trouble() -> None:
     losses = tempered_losses(torch.eye(CLASSES).repeat(20, 1) * 1e4, torch.arange(200) % 9)
     assert not lapse_likelihood(losses, CLASSES).isnan().any()
+
+
+def test_tempered_losses_are_the_cross_entropies_of_scaled_logits() -> None:
+    logits, labels = 4 * torch.randn(20, 7, dtype=torch.bfloat16), torch.randint(7, (20,))
+    losses = tempered_losses(logits, labels)
+    assert losses.dtype == torch.float32
+    for column, a in zip(losses.T, SHARPNESS, strict=True):
+        torch.testing.assert_close(column, cross_entropy(a * logits.float(), labels, reduction="none"))
 
 
 def test_a_tenth_is_held_out_whatever_the_order() -> None:
