@@ -19,7 +19,11 @@ def batched_regression(quick: bool) -> list[dict[str, object]]:
 
 TABLES = {
     "Scale solver": (scale.run, "How long the scale of many losses takes, and how exact it is."),
-    "Overhead": (overhead.run, "What `Robust` adds to a training step."),
+    "Overhead": (
+        overhead.run,
+        "What `Robust` adds to a training step: steps of one network with and without it take turns, processor\n"
+        "time, median over rounds.",
+    ),
     "Regression experiment": (batched_regression, "All methods, rates and trials advance together."),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 
 import torch
 from torch import nn
@@ -95,13 +96,15 @@ def compare(
 
 def compare_labels(rounds: int, repeat: int) -> list[dict[str, object]]:
     """The same for labels and logits, with the network of the classification experiment."""
-    x, y, numbers = torch.randn(128, 3, 32, 32), torch.randint(10, (128,)), torch.randperm(10_000)[:128]
+    x, y, samples = torch.randn(128, 3, 32, 32), torch.randint(10, (128,)), 78 * 128
     reductions: dict[str, Reduce] = {"plain": lambda f, _: f.mean()}
     for when in ("while samples are held out", "later"):
-        robust = Robust(samples=10_000)
+        robust = Robust(samples=samples)
+        # Estimates come at the end of a pass, so passes have to be as long as they are.
+        batches = cycle(torch.randperm(samples).split(128))
         if when == "later":
             robust.held_out.state.copy_(torch.tensor([PASSES, 0.7, 0.0]))
-        reductions[when] = lambda f, logits, r=robust: r(f, numbers, labels=y, logits=logits)
+        reductions[when] = lambda f, logits, r=robust, b=batches: r(f, next(b), labels=y, logits=logits)
     functions = steps(networks.get("compact", 10), x, y, reductions)
     return table("compact CNN of the experiment, labels and logits", functions, 1.03, rounds, repeat)
 

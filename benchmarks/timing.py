@@ -36,19 +36,21 @@ def over_first(
 ) -> dict[str, float]:
     """Time of each function but the first over that of the first: the median over rounds.
 
-    In a round all are called ``repeat`` times, in turn after every single call, so that whatever else the
-    machine does falls on all of them alike: for differences of a few percent.
+    In a round all are called ``repeat`` times, in turn and each time beginning with another one, so that
+    whatever else the machine does falls on all of them alike: for differences of a few percent.
     """
-    first, *others = functions
+    names = list(functions)
+    first, *others = names
     ratios: dict[str, list[float]] = {name: [] for name in others}
     for function in functions.values():
         function()
     for _ in range(rounds):
         seconds = dict.fromkeys(functions, 0.0)
-        for _ in range(repeat):
-            for name, function in functions.items():
+        for turn in range(repeat):
+            start = turn % len(names)
+            for name in names[start:] + names[:start]:
                 begin = clock()
-                function()
+                functions[name]()
                 seconds[name] += clock() - begin
         for name in others:
             ratios[name].append(seconds[name] / seconds[first])

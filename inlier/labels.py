@@ -120,10 +120,16 @@ def lapse_likelihood(losses: Tensor, classes: int, counts: Tensor | None = None)
         >>> LAPSES[int(lapse_likelihood(losses, classes=10).argmax())]
         0.325
     """
-    probability = (-losses.double().cpu()).exp()
-    number = torch.ones_like(probability) if counts is None else counts.double().cpu()
-    mixed = (rho / classes + (1 - rho) * probability for rho in LAPSES)
-    return torch.stack([torch.xlogy(number, mixture).sum(0).max() for mixture in mixed])
+    losses = losses.cpu()
+    number = torch.ones_like(losses) if counts is None else counts.cpu()
+    # Most losses of a histogram occur at few of the temperatures.
+    row, temperature = number.nonzero(as_tuple=True)
+    probability = (-losses[row, temperature].double()).exp()
+    number = number[row, temperature].double()
+    sums = number.new_zeros(len(LAPSES), losses.shape[1])
+    for rho, total in zip(LAPSES, sums, strict=True):
+        total.index_add_(0, temperature, number * (rho / classes + (1 - rho) * probability).log())
+    return sums.amax(1)
 
 
 def lapse_fraction(likelihood: Tensor, classes: int, passes: int = 1) -> float:
