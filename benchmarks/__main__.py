@@ -21,8 +21,8 @@ TABLES = {
     "Scale solver": (scale.run, "How long the scale of many losses takes, and how exact it is."),
     "Overhead": (
         overhead.run,
-        "What `Robust` adds to a training step: steps of one network with and without it take turns, processor\n"
-        "time, median over rounds.",
+        "What `Robust` adds to a training step: steps of one network with and without it take turns.\n"
+        "Processor time, median over rounds.",
     ),
     "Regression experiment": (batched_regression, "All methods, rates and trials advance together."),
 }
