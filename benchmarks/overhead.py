@@ -113,7 +113,7 @@ def table(
     name: str, functions: dict[str, Callable[[], None]], goal: float, rounds: int, repeat: int
 ) -> list[dict[str, object]]:
     """Rows of a table: each function's time over that of the plain step."""
-    ratios = over_first(functions, rounds, repeat, time.process_time)
+    ratios = over_first(functions, rounds, repeat)
     return [
         {"what": f"{name}: {key}, robust step / plain step", "measured": value, "goal": goal}
         for key, value in ratios.items()

@@ -10,7 +10,6 @@ import argparse
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def steppers(data: Path, rays: int) -> dict[str, Callable[[], None]]:
 def run(data: Path, rounds: int, rays: int) -> float:
     """Return how many times as long a robust step takes."""
     # The scale is updated every 5 steps. (That the kernel is looked at every 50 is too little to be seen.)
-    return over_first(steppers(data, rays), rounds, 50, time.process_time)["adaptive"]
+    return over_first(steppers(data, rays), rounds, 50)["adaptive"]
 
 
 if __name__ == "__main__":

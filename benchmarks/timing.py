@@ -12,29 +12,21 @@ from statistics import median
 import torch
 
 
-def interleaved(
-    functions: dict[str, Callable[[], object]],
-    rounds: int,
-    repeat: int = 1,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+def interleaved(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Best seconds of each function, called in turn: a busy machine only ever adds time, to any of them."""
     seconds = dict.fromkeys(functions, float("inf"))
     for function in functions.values():
         function()
     for _ in range(rounds):
         for name, function in functions.items():
-            begin = clock()
-            for _ in range(repeat):
-                function()
-            seconds[name] = min(seconds[name], (clock() - begin) / repeat)
+            begin = time.perf_counter()
+            function()
+            seconds[name] = min(seconds[name], time.perf_counter() - begin)
     return seconds
 
 
-def over_first(
-    functions: dict[str, Callable[[], object]], rounds: int, repeat: int, clock: Callable[[], float]
-) -> dict[str, float]:
-    """Time of each function but the first over that of the first: the median over rounds.
+def over_first(functions: dict[str, Callable[[], object]], rounds: int, repeat: int) -> dict[str, float]:
+    """Processor time of each function but the first over that of the first: the median over rounds.
 
     In a round all are called ``repeat`` times, in turn and each time beginning with another one, so that
     whatever else the machine does falls on all of them alike: for differences of a few percent.
@@ -49,9 +41,9 @@ def over_first(
         for turn in range(repeat):
             start = turn % len(names)
             for name in names[start:] + names[:start]:
-                begin = clock()
+                begin = time.process_time()
                 functions[name]()
-                seconds[name] += clock() - begin
+                seconds[name] += time.process_time() - begin
         for name in others:
             ratios[name].append(seconds[name] / seconds[first])
     return {name: median(values) for name, values in ratios.items()}

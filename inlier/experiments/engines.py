@@ -230,8 +230,8 @@ class Ray:
 def _ctrl_c_waits() -> Iterator[None]:
     """Hold back Ctrl-C; processes and threads that are started meanwhile never get it.
 
-    A terminal sends it to the workers too. One that is still importing would answer with a traceback: for
-    the workers themselves to ignore it would be too late.
+    A terminal sends it to the workers too. They ignore it as soon as they have work, but one that is still
+    importing would answer with a traceback.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -247,7 +247,8 @@ def _ctrl_c_waits() -> Iterator[None]:
 
 @functools.cache
 def _settle_worker(parent: int) -> None:
-    """Do once in each process of loky: leave with the parent if it is killed."""
+    """Do once in each process of loky: leave Ctrl-C to the parent, and leave with it if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:
