@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -175,11 +176,12 @@ class EarlyLearned(Method):
         return -self.regularised.targets.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
-def _true(kernel: str, hold: bool = False) -> Callable[[Task], Method]:
+def _paper(kernel: str, hold: bool = False, told: bool = True) -> Callable[[Task], Method]:
     def make(task: Task) -> Method:
+        fraction: float | Literal["auto"] = task.inlier_fraction if told else "auto"
         if hold:
-            return Held(task, Robust(kernel, task.inlier_fraction, hold=task.steps, warmup=0))
-        return Adaptive(task, Robust(kernel, task.inlier_fraction, warmup=0), known=False)
+            return Held(task, Robust(kernel, fraction, hold=task.steps, warmup=0))
+        return Adaptive(task, Robust(kernel, fraction, warmup=0), known=False)
 
     return make
 
@@ -190,10 +192,13 @@ METHODS: dict[str, Callable[[Task], Method]] = {
     "gradient-clipping": lambda task: GradientScaled(task, clipping_factor),
     "huberised": lambda task: SampleLoss(task, LOSSES["huberised-cross-entropy"]),
     # As in the paper: the true fraction from the start, current losses, one scale.
-    "adaptive-tl": _true("truncated"),
-    "adaptive-gm": _true("geman-mcclure"),
-    "adaptive-t-gm": _true("geman-mcclure", hold=True),
-    "adaptive-t-gm-auto": lambda task: Held(task, Robust("geman-mcclure", hold=task.steps, warmup=0)),
+    "adaptive-tl": _paper("truncated"),
+    "adaptive-gm": _paper("geman-mcclure"),
+    "adaptive-t-gm": _paper("geman-mcclure", hold=True),
+    # The same, with the fraction estimated from the losses.
+    "adaptive-tl-auto": _paper("truncated", told=False),
+    "adaptive-gm-auto": _paper("geman-mcclure", told=False),
+    "adaptive-t-gm-auto": _paper("geman-mcclure", hold=True, told=False),
     # Out of the box: nothing given.
     "robust": lambda task: Adaptive(task, Robust()),
     # What trimmed losses and co-teaching know, it may know too.
