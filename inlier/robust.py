@@ -32,6 +32,10 @@ from inlier.window import BITS, DISTINCT, UNSEEN, LossWindow
 __all__ = ["Robust"]
 
 
+ROUNDING = -1e-6
+"""Losses below 0 by no more than this are nobody's mistake: -log(p + eps) is, where p is 1."""
+
+
 class Robust(nn.Module):
     """Turn the losses of a batch into one loss in which each sample weighs as much as it is believed.
 
@@ -417,7 +421,7 @@ class Robust(nn.Module):
         self.window.count(evidence, groups)
         self._step += 1
         if self._step % self.update_every == 0:
-            if len(evidence) and float(evidence.min()) < 0:
+            if len(evidence) and float(evidence.min()) < ROUNDING:
                 self._warn(
                     "negative", "losses below 0 are judged as 0, weight 1: subtract a lower bound of the loss"
                 )

@@ -403,6 +403,12 @@ class TestBadLosses:
         robust(torch.tensor([math.nan]), torch.tensor([0]))
         assert float(robust.memory.mean[0]) == 1.0
 
+    def test_losses_below_0_by_rounding_do_not_warn(self):
+        robust = Robust(update_every=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            robust(torch.tensor([-1.2e-7, 1.0]))
+
     def test_negative_losses_warn_and_count_whole(self):
         robust = Robust("tukey", 0.5, warmup=0, update_every=1, divide_by="samples")
         with pytest.warns(RuntimeWarning, match="subtract a lower bound"):
