@@ -1,4 +1,10 @@
-"""The adaptive alternation (Algorithm 1) for any PyTorch training, as one module at the loss."""
+"""The adaptive alternation (Algorithm 1) for any PyTorch training, as one module at the loss.
+
+What users call comes first. A call goes to ``_judge``: ``_meet`` puts the losses of all processes into the
+memory of samples (:mod:`inlier.memory`), the kernel or, with labels, a cut (:mod:`inlier.labels`) gives the
+weights, and ``_remember`` counts what they were judged by. When it is time, ``_update`` solves the scale and
+estimates the fraction on the window (:mod:`inlier.window`).
+"""
 
 from __future__ import annotations
 
