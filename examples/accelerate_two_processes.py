@@ -13,12 +13,12 @@ def main(epochs: int = 30) -> None:
     torch.manual_seed(0)
     x, truth = torch.randn(2000, 5), torch.arange(1.0, 6.0)
     y = x @ truth + 0.1 * torch.randn(2000)
-    y[:800] += 10 * torch.randn(800)  # 40 % of the targets are wrong
+    y[:800] += 10 * torch.randn(800)  # 40 % of the targets are outliers
 
     accelerator = Accelerator(cpu=True)
     model, robust = torch.nn.Linear(5, 1), inlier.Robust(warmup=200)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    loader = DataLoader(TensorDataset(x, y, torch.arange(2000)), batch_size=50, shuffle=True)
+    loader = DataLoader(inlier.with_index(TensorDataset(x, y)), batch_size=50, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     accelerator.register_for_checkpointing(robust)  # saved and restored with the rest
 
@@ -29,7 +29,7 @@ def main(epochs: int = 30) -> None:
             optimizer.step()
             optimizer.zero_grad()
 
-    metrics = robust.metrics(together=True)  # of all processes: each must ask
+    metrics = robust.metrics(distributed=True)  # of all processes: each must call it
     accelerator.save_state(mkdtemp())
     error = (accelerator.unwrap_model(model).weight[0] - truth).abs().max().item()
     accelerator.print(

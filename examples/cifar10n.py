@@ -1,15 +1,15 @@
-"""CIFAR-10 with the labels that people gave (CIFAR-10N), in plain PyTorch; two lines make it robust."""
+"""CIFAR-10 with human labels (CIFAR-10N): a PyTorch training in which two lines are new."""
 
 import argparse
 from pathlib import Path
 
 import torch
-from torch.nn import functional as F
 
 import inlier
-from inlier.vision import cifar, networks
-from inlier.vision.batches import crop_and_flip, normalise
-from inlier.vision.training import accuracy
+from inlier._vision import networks
+from inlier._vision.batches import crop_and_flip, normalize
+from inlier._vision.training import accuracy
+from inlier.experiments.datasets import cifar
 
 
 def main() -> None:
@@ -26,29 +26,27 @@ def main() -> None:
     given = cifar.human_labels(arguments.labels, arguments.data)[: len(train)]
 
     model = networks.get("compact", train.classes)
-    robust = inlier.Robust()  # the first line
-    optimiser = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, arguments.epochs)
+    criterion = inlier.RobustCrossEntropy()  # in place of torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)
     shifts = torch.Generator().manual_seed(0)
     for _ in range(arguments.epochs):
         for index in torch.randperm(len(train)).split(128):
-            logits = model(normalise(crop_and_flip(train.pixels[index], shifts)))
-            losses = F.cross_entropy(logits, given[index], reduction="none")
-            # The second line, in place of losses.mean():
-            loss = robust(losses, index, labels=given[index], logits=logits)
-            optimiser.zero_grad()
+            logits = model(normalize(crop_and_flip(train.pixels[index], shifts)))
+            loss = criterion(logits, given[index], index)  # with the index of each image
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         schedule.step()
 
-    wrong = given != train.labels
-    suspects = robust.inlier_probability().argsort()[:100]
-    print(f"test accuracy {accuracy(model, test):.1f} %, with {wrong.float().mean():.1%} wrong labels")
-    print(f"estimated fraction of right labels {float(robust.inlier_fraction.mean()):.2f}")
-    print(f"of the 100 most suspect labels, {wrong[suspects].float().mean():.0%} are wrong; the first five:")
+    noisy = given != train.labels
+    suspects = criterion.inlier_probability().argsort()[:100]
+    print(f"test accuracy {accuracy(model, test):.1f} %, with {noisy.float().mean():.1%} noisy labels")
+    print(criterion.fraction_estimate)
+    print(f"of the 100 most suspect labels, {noisy[suspects].float().mean():.0%} are noisy; the first five:")
     for row in suspects[:5].tolist():
         names = train.class_names[given[row]], train.class_names[train.labels[row]]
-        print(f"  image {row}: given {names[0]}, in truth {names[1]}")
+        print(f"  image {row}: labelled {names[0]}, in truth {names[1]}")
 
 
 if __name__ == "__main__":

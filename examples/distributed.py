@@ -1,7 +1,7 @@
 """Robust training on several processes: `torchrun --nproc-per-node 2 examples/distributed.py`.
 
-The two lines that matter are the same as on one process. Every rank holds the same scale and inlier fraction,
-and the gradient is that of one process on the joined batch.
+The two lines that matter are the same as on one process. Every rank has the same scale and inlier fraction, and
+the gradient is that of one process on the joined batch.
 """
 
 import torch
@@ -16,7 +16,7 @@ def train(steps: int = 1000) -> None:
     x = torch.randn(3000, 5)
     truth = torch.arange(1.0, 6.0)
     y = x @ truth + 0.1 * torch.randn(3000)
-    y[:1200] += 10 * torch.randn(1200)  # 40 % of the targets are wrong
+    y[:1200] += 10 * torch.randn(1200)  # 40 % of the targets are outliers
 
     model = DistributedDataParallel(torch.nn.Linear(5, 1))
     robust = inlier.Robust(samples=len(x), warmup=200)
@@ -40,5 +40,5 @@ def train(steps: int = 1000) -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     train()
-    dist.barrier()  # leave together: a process that is gone early is an error to the others
+    dist.barrier()  # a process that ends early is an error to the others
     dist.destroy_process_group()

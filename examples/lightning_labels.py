@@ -1,11 +1,10 @@
-"""Lightning: a LightningModule with a Robust in it, and a callback that writes down the suspect labels."""
+"""Lightning: RobustCrossEntropy in a LightningModule, and a callback that writes down the suspect labels."""
 
 from pathlib import Path
 from tempfile import mkdtemp
 
 import lightning as L
 import torch
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import inlier
@@ -16,13 +15,11 @@ class Classifier(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 5))
-        self.robust = inlier.Robust()
+        self.criterion = inlier.RobustCrossEntropy()
 
     def training_step(self, batch, batch_idx):
         x, y, index = batch
-        logits = self.model(x)
-        losses = F.cross_entropy(logits, y, reduction="none")
-        return self.robust(losses, index, labels=y, logits=logits)
+        return self.criterion(self.model(x), y, index)
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), 1e-3)
@@ -32,8 +29,8 @@ def main(epochs: int = 20) -> None:
     torch.manual_seed(0)
     centres, truth = 3 * torch.randn(5, 20), torch.randint(5, (2000,))
     x = centres[truth] + torch.randn(2000, 20)
-    wrong = torch.rand(2000) < 0.3  # 30 % of the labels are wrong
-    y = torch.where(wrong, (truth + torch.randint(1, 5, (2000,))) % 5, truth)
+    noisy = torch.rand(2000) < 0.3  # 30 % of the labels
+    y = torch.where(noisy, (truth + torch.randint(1, 5, (2000,))) % 5, truth)
 
     folder = Path(mkdtemp())
     model = Classifier()
@@ -45,12 +42,12 @@ def main(epochs: int = 20) -> None:
         logger=False,
         callbacks=[RobustCallback(suspects=folder / "suspects.csv")],
     )
-    trainer.fit(model, DataLoader(TensorDataset(x, y, torch.arange(2000)), batch_size=50, shuffle=True))
+    trainer.fit(model, DataLoader(inlier.with_index(TensorDataset(x, y)), batch_size=50, shuffle=True))
 
     rows = [int(line.split(",")[0]) for line in (folder / "suspects.csv").read_text().splitlines()[1:]]
-    found = wrong[rows[: int(wrong.sum())]].float().mean()
-    fraction = model.robust.metrics()["inlier_fraction"]
-    print(f"inlier fraction {fraction:.3f}, of the suspects {found:.1%} are wrong")
+    found = noisy[rows[: int(noisy.sum())]].float().mean()
+    fraction = model.criterion.metrics()["inlier_fraction"]
+    print(f"estimated fraction of clean labels {fraction:.3f}, {found:.1%} of the suspects are noisy")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A report on handwritten digits of which 15 % carry a wrong label: report.html, in a named or new folder.
 
-With a second argument, a picture of the report as well (needs Playwright and Chromium):
+With a second argument, a screenshot of the report as well (needs Playwright and Chromium):
 
     python examples/report.py . docs/img/report.png
 """
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
-from torch.nn.functional import cross_entropy
 
 import inlier
 import inlier.report
@@ -24,23 +23,22 @@ y, wrong = truth.clone(), torch.rand(len(x)) < 0.15
 y[wrong] = (truth[wrong] + torch.randint(1, 10, (int(wrong.sum()),))) % 10
 
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-robust = inlier.Robust()
+criterion = inlier.RobustCrossEntropy()
 optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 for _ in range(60):
     for index in torch.randperm(len(x)).split(64):
         optimizer.zero_grad()
-        robust(cross_entropy(model(x[index]), y[index], reduction="none"), index).backward()
+        criterion(model(x[index]), y[index], index).backward()
         optimizer.step()
 
 path = inlier.report.write(
     Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(), "report.html"),
-    robust,
+    criterion,
     title="Handwritten digits",
     images=x.reshape(-1, 8, 8),
     labels=y,
-    suggested=model(x).argmax(1),
 )
-found = robust.inlier_probability() < 0.5
+found = criterion.inlier_probability() < 0.5
 print(
     f"{path}: {int(found.sum())} suspects, among them {int((found & wrong).sum())} of the "
     f"{int(wrong.sum())} wrong labels"

@@ -1,4 +1,4 @@
-"""skorch: a robust net in a grid search, whose parameters are those of the net and of Robust alike."""
+"""skorch: a robust net in a grid search over parameters of the net and of Robust."""
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ def main(epochs: int = 20) -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(600, 5)).astype(np.float32)
     y = x.sum(1, keepdims=True) + 0.1 * random.normal(size=(600, 1))
-    wrong = random.random(600) < 0.3  # 30 % of the targets are wrong
-    y = (y + wrong[:, None] * 20 * random.normal(size=(600, 1))).astype(np.float32)
+    outliers = random.random(600) < 0.3
+    y = (y + outliers[:, None] * 20 * random.normal(size=(600, 1))).astype(np.float32)
 
     net = RobustRegressor(
         Mlp,
@@ -41,14 +41,14 @@ def main(epochs: int = 20) -> None:
         robust__warmup=100,
         verbose=0,
     )
-    # The targets that the search scores by are contaminated too: the median error forgives them.
+    # The targets that the search scores by have outliers too: the median error is robust to them.
     grid = {"robust__kernel": ["geman-mcclure", "truncated"], "module__hidden": [8, 16]}
     search = GridSearchCV(net, grid, cv=3, scoring="neg_median_absolute_error").fit(x, y)
 
     best = search.best_estimator_
-    suspects = best.inlier_probability_.argsort()[: wrong.sum()]
+    suspects = best.inlier_probability_.argsort()[: outliers.sum()]
     print(f"best: {search.best_params_}")
-    print(f"of the {len(suspects)} most suspect rows, {wrong[suspects].mean():.1%} are wrong")
+    print(f"of the {len(suspects)} most suspect rows, {outliers[suspects].mean():.1%} are outliers")
 
 
 if __name__ == "__main__":

@@ -6,40 +6,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlier import alternation, duality, fraction, kernels, scale
-    from inlier.fraction import InlierFit, estimate_inlier_fraction, fit_inliers
+    from inlier import alternation, duality, fraction, histogram, kernels, nn, scale
+    from inlier.fraction import FractionEstimate, estimate_inlier_fraction, fit_inliers
+    from inlier.histogram import LossHistogram
     from inlier.kernels import Kernel
-    from inlier.robust import Robust
-    from inlier.scale import LossHistogram, solve_scale
+    from inlier.nn import Robust, RobustCrossEntropy, with_index
+    from inlier.scale import solve_scale
 
 __version__ = "0.1.0"
 
 # Imported when first asked for: torch takes over a second, and `inlier --help` and the workers of a sweep can
 # do without.
 _HOMES = {
-    "InlierFit": "fraction",
+    "FractionEstimate": "fraction",
     "Kernel": "kernels",
-    "LossHistogram": "scale",
-    "Robust": "robust",
+    "LossHistogram": "histogram",
+    "Robust": "nn",
+    "RobustCrossEntropy": "nn",
     "estimate_inlier_fraction": "fraction",
     "fit_inliers": "fraction",
     "solve_scale": "scale",
+    "with_index": "nn",
 }
-_MODULES = ("alternation", "duality", "fraction", "kernels", "scale")
+_MODULES = ("alternation", "duality", "fraction", "histogram", "kernels", "nn", "scale")
 
 __all__ = [
-    "InlierFit",
+    "FractionEstimate",
     "Kernel",
     "LossHistogram",
     "Robust",
+    "RobustCrossEntropy",
     "alternation",
     "duality",
     "estimate_inlier_fraction",
     "fit_inliers",
     "fraction",
+    "histogram",
     "kernels",
+    "nn",
     "scale",
     "solve_scale",
+    "with_index",
 ]
 
 

@@ -1,6 +1,6 @@
 """The command line: commands only, each of which parses, calls and prints.
 
-What a command needs is imported when it runs, so that ``inlier --help`` answers at once.
+A command imports what it needs when it runs, so that ``inlier --help`` is instant.
 """
 
 from __future__ import annotations
@@ -15,39 +15,53 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, cast
 try:
     import typer
 except ModuleNotFoundError:
-    # The script is installed with or without the extra; without it, it has this one line to say.
+    # The script is installed without the extra too; then it prints this line.
     sys.exit('inlier: the command line needs typer, which is not installed: pip install "inlier[cli]"')
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from inlier.experiments import Experiment
-    from inlier.fit.common import Say
+    from inlier.experiments.sweep import Experiment
+    from inlier.fit._common import Progress
 
 EXTRA = (
-    *("PIL", "datasets", "jinja2", "joblib", "matplotlib", "pandas", "pyarrow", "rich", "safetensors"),
-    *("sklearn", "skops", "typer"),
+    *(
+        "PIL",
+        "datasets",
+        "jinja2",
+        "joblib",
+        "matplotlib",
+        "pandas",
+        "pint",
+        "pyarrow",
+        "rich",
+        "safetensors",
+    ),
+    *("pydantic", "sklearn", "skops", "skrub", "typer"),
 )
-"""What the extra ``cli`` brings, by import name."""
+"""The packages of the extra ``cli``, by import name."""
 
-# UsageError of click. typer names only its heirs, and new releases of typer hold a click of their own.
+MAX_ROWS, MAX_GIGABYTES = 20_000_000, 8.0
+"""How much is read at most, unless an option says otherwise."""
+
+# Click's UsageError: typer exports only its subclasses, and newer releases of typer vendor click.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     help="Train models on data of which an unknown part is wrong.",
-    epilog="Example:  inlier reproduce regression --preset smoke",
+    epilog="Example:  inlier fit houses.csv --target price",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
-scene = typer.Typer(help="Look at scenes learned from photos.")
+scene = typer.Typer(help="Inspect scenes learned from images.")
 app.add_typer(scene, name="scene")
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from inlier import __version__
 
         typer.echo(f"inlier {__version__}")
@@ -59,11 +73,162 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
+
+
+@app.command(epilog="Example:  inlier fit houses.csv --target price")
+def fit(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A table (a CSV, Parquet or Excel file, or a folder of Parquet files), or images: a folder with "
+            "a subfolder for each class, or a Parquet file with the columns img and label.",
+        ),
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict; required for a table.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(
+            help="auto, regression or classification. auto: classes are text, true and false, and integers "
+            "of at most 10 distinct values, each with 10 rows on average."
+        ),
+    ] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="For a table: linear or boosting.", show_default="linear")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="For images: the number of epochs.", show_default="by the number of images"),
+    ] = None,
+    inlier_fraction: Annotated[
+        str, typer.Option(help="The fraction of correct samples, like 0.8, or auto to estimate it.")
+    ] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/NAME-fit")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to ignore; may be repeated.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="The encoding of a CSV file, like cp1252.", show_default="found")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Refuse tables of more rows.")] = MAX_ROWS,
+    max_gigabytes: Annotated[float, typer.Option(help="Refuse files of more, uncompressed.")] = MAX_GIGABYTES,
+    errors: Annotated[
+        str, typer.Option(help="inputs: also search the cells of the other columns for errors.")
+    ] = "target",
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="A pretrained encoder: sentence-transformers:NAME_OR_FOLDER for texts, or a folder with "
+            "alexnet_features.safetensors for images.",
+            show_default="TF-IDF; a network from scratch",
+        ),
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="Decisions about rows, as the report downloads them.", show_default="none"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output.")] = False,
+) -> None:
+    """Fit a table or images of which an unknown part is wrong: a model, a ranking of suspects, a report.
+
+    docs/guides/fit.md describes how columns and images are treated.
+    """
+    folder = Path()
+    try:
+        fraction = _fraction(inlier_fraction)
+        from inlier.fit._command import default_output_folder, plan_fit
+        from inlier.fit._tables import Limits
+
+        folder = out or default_output_folder(data)
+        steps, run = plan_fit(
+            data,
+            folder,
+            target=target,
+            task=task,
+            model=model,
+            epochs=epochs,
+            inlier_fraction=fraction,
+            seed=seed,
+            drop=drop or (),
+            overwrite=overwrite,
+            encoding=encoding,
+            limits=Limits(max_rows, max_gigabytes),
+            decisions=decisions,
+            encoder=encoder,
+            errors=errors,
+        )
+        with _progress(steps) as progress:
+            result = run(progress)
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _exit_unwritten(error, folder)
+    for line in result.notes:
+        typer.echo(line)
+    for heading, text in result.summary:
+        typer.echo(f"{typer.style(f'{heading:<16}', bold=True)} {text}")
+
+
+@app.command(epilog="Example:  inlier predict runs/houses-fit new.csv --out predictions.csv")
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of inlier fit.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A table with the columns of the fit; or images: a folder, an image file, "
+            "or a Parquet file.",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="The file of predictions: Parquet if it ends in .parquet, else CSV.")
+    ] = Path("predictions.csv"),
+    encoding: Annotated[
+        str | None, typer.Option(help="The encoding of a CSV file, like cp1252.", show_default="found")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Refuse tables of more rows.")] = MAX_ROWS,
+    max_gigabytes: Annotated[float, typer.Option(help="Refuse files of more, uncompressed.")] = MAX_GIGABYTES,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
+) -> None:
+    """Predict the rows of a table, or images, with a model of inlier fit."""
+    try:
+        from inlier.fit._predict import predict as run
+        from inlier.fit._tables import Limits
+
+        predictions = run(folder, data, out, overwrite, encoding, Limits(max_rows, max_gigabytes))
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _exit_unwritten(error, out)
+    if predictions.ignored:
+        typer.echo(f"columns not used: {', '.join(map(repr, predictions.ignored))}")
+    if predictions.skipped:
+        typer.echo(f"skipped: {predictions.skipped}")
+    if predictions.unread:
+        typer.echo(f"cells that do not fit their column, taken as missing: {predictions.unread:,}")
+    typer.echo(f"{predictions.count:,} {predictions.unit} predicted: {predictions.out}")
+
+
+@app.command(epilog="Example:  inlier fix runs/houses-fit decisions.csv")
+def fix(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of inlier fit.")],
+    decisions: Annotated[
+        Path, typer.Argument(metavar="DECISIONS", help="Decisions about rows, as the report downloads them.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The new file.", show_default="NAME-fixed beside the table")
+    ] = None,
+) -> None:
+    """Write the table of a fit with accepted corrections and without dropped rows, never over the original."""
+    try:
+        from inlier.fit._decisions import fix_table
+
+        written, fixed, dropped = fix_table(folder, decisions, out)
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        _exit_unwritten(error, out)
+    typer.echo(f"{fixed:,} rows fixed, {dropped:,} dropped: {written}")
 
 
 @app.command(
@@ -78,174 +243,80 @@ def reproduce(
             "package.module:ATTRIBUTE.",
         ),
     ],
-    preset: Annotated[str, typer.Option(help="paper, cpu or smoke: how much of it to compute.")] = "cpu",
+    preset: Annotated[str, typer.Option(help="paper, cpu or smoke: how much to compute.")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/NAME-PRESET")] = None,
-    rates: Annotated[str | None, typer.Option(help="Outlier rates, with commas between.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods, with commas between.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many trials.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
+    rates: Annotated[str | None, typer.Option(help="Outlier rates, separated by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, separated by commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of processes.", show_default="one per core")
+    ] = None,
     backend: Annotated[
-        str, typer.Option(help="What runs the rows: loky (processes here), or a dask or ray cluster.")
+        str, typer.Option(help="Where to run: loky (local processes), or a dask or ray cluster.")
     ] = "loky",
     address: Annotated[
         str | None,
         typer.Option(
-            help="Of a running cluster.",
+            help="Address of a running cluster.",
             show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the data, for experiments that need some.", show_default="the Hugging Face hub"
+            help="Folder of the data, for experiments that need any.", show_default="the Hugging Face hub"
         ),
     ] = None,
 ) -> None:
-    """Compute an experiment: tables and figures in the output folder.
+    """Run an experiment, and write its tables and figures to the output folder.
 
-    The same command goes on where it was stopped.
+    An interrupted run resumes with the same command.
     """
-    from inlier.experiments import SweepError, plan
-    from inlier.experiments.engines import BACKENDS
+    from inlier.experiments.sweep import SweepError, plan
+    from inlier.experiments.sweep._engines import BACKENDS
 
     try:
         if backend not in BACKENDS:
             raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(BACKENDS)}")
         if jobs is not None and jobs < 1:
-            raise ValueError(f"jobs {jobs} is not a number of processes; choose 1 or more")
-        wanted = plan(_load(name), preset, _names(methods), _numbers(rates), seeds, data)
+            raise ValueError(f"jobs {jobs} is too few; choose 1 or more")
+        planned = plan(_load(name), preset, _names(methods), _numbers(rates), seeds, data)
     except ValueError as error:
-        _leave(str(error), 2)
+        _exit(str(error), 2)
 
     from joblib import cpu_count
 
-    from inlier.experiments.reproduce import Stopped
-    from inlier.experiments.reproduce import reproduce as run
-    from inlier.experiments.results import summary_table
-    from inlier.experiments.sweep import compute_at
-    from inlier.experiments.together import follow, is_follower
+    from inlier.experiments.sweep._distributed import follow, is_follower
+    from inlier.experiments.sweep._reproduce import Stopped
+    from inlier.experiments.sweep._reproduce import reproduce as run
+    from inlier.experiments.sweep._results import summary_table
+    from inlier.experiments.sweep._sweep import compute_at
 
     console = _console()
-    folder = out or Path("runs", f"{wanted.experiment.name}-{preset}")
+    folder = out or Path("runs", f"{planned.experiment.name}-{preset}")
     command = shlex.join(["inlier", *sys.argv[1:]])
     if is_follower():
-        follow(compute_at(wanted.experiment, folder, data))
+        follow(compute_at(planned.experiment, folder, data))
         return
     try:
-        outcome = run(wanted, folder, command, jobs or cpu_count(), backend, address, console, data=data)
+        reproduction = run(
+            planned, folder, command, jobs or cpu_count(), backend, address, console, data=data
+        )
     except Stopped as stop:
-        _leave(f"stopped; {stop}. To go on, run the same command: {command}", 130)
+        _exit(f"stopped; {stop}. To resume, run the same command: {command}", 130)
     except SweepError as error:
-        _leave(str(error), 1)
-    console.print(summary_table(outcome.results))
-    for path in outcome.figures:
+        _exit(str(error), 1)
+    console.print(summary_table(reproduction.results))
+    for path in reproduction.figures:
         typer.echo(f"figure: {path}")
     typer.echo(f"results: {folder / 'results.parquet'}, explained in {folder / 'README.md'}")
-    if outcome.results.failed:
-        first = outcome.results.failed[0]
-        _leave(
-            f"{len(outcome.results.failed)} rows failed (the same command tries them again), "
+    if reproduction.results.failed:
+        first = reproduction.results.failed[0]
+        _exit(
+            f"{len(reproduction.results.failed)} rows failed (the same command tries them again), "
             f"{first.row.method} at rate {first.row.rate:g} first: {first.error}",
             1,
         )
-
-
-@app.command(epilog="Example:  inlier fit houses.csv --target price")
-def fit(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="A table (a CSV or Parquet file), or pictures: a folder with a folder for each class, or a "
-            "Parquet file with the columns img and label.",
-        ),
-    ],
-    target: Annotated[
-        str | None, typer.Option(help="The column to predict; needed for a table.", show_default=False)
-    ] = None,
-    task: Annotated[
-        str,
-        typer.Option(
-            help="auto, regression or classification. auto: classes are text, true and false, and whole "
-            "numbers of at most 10 different values, each with 10 rows in the mean."
-        ),
-    ] = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="For a table: linear or boosting.", show_default="linear")
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="For pictures: how often each is looked at.", show_default="by their number"),
-    ] = None,
-    inlier_fraction: Annotated[
-        str, typer.Option(help="The fraction of right rows, like 0.8, or auto to estimate it.")
-    ] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/NAME-fit")] = None,
-    seed: Annotated[int, typer.Option(help="Seeds all that is random.")] = 0,
-    drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output.")] = False,
-) -> None:
-    """Fit a table, or pictures, of which an unknown part is wrong: a model, a ranking of suspects, a report.
-
-    docs/guides/fit.md tells what is done with columns and pictures.
-    """
-
-    folder = Path()
-    try:
-        fraction = _fraction(inlier_fraction)
-        from inlier.fit.command import default_folder, prepare
-
-        folder = out or default_folder(data)
-        steps, run = prepare(
-            data,
-            folder,
-            target=target,
-            task=task,
-            model=model,
-            epochs=epochs,
-            inlier_fraction=fraction,
-            seed=seed,
-            drop=drop or (),
-            overwrite=overwrite,
-        )
-        with _progress(steps) as say:
-            outcome = run(say)
-    except (KeyboardInterrupt, ValueError, OSError) as error:
-        _leave_unwritten(error, folder)
-    for line in outcome.notes:
-        typer.echo(line)
-    for heading, text in outcome.summary:
-        typer.echo(f"{typer.style(f'{heading:<16}', bold=True)} {text}")
-
-
-@app.command(epilog="Example:  inlier predict runs/houses-fit new.csv --out predictions.csv")
-def predict(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of inlier fit.")],
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="A CSV or Parquet file with the columns of the fit; or pictures: a folder, a picture file, "
-            "a Parquet file.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option(help="Where to write predictions: Parquet if it ends in .parquet, else CSV.")
-    ] = Path("predictions.csv"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
-) -> None:
-    """Predict the rows of a table, or pictures, with a model of inlier fit."""
-    try:
-        from inlier.fit.predict import predict as run
-
-        done = run(folder, data, out, overwrite)
-    except (KeyboardInterrupt, ValueError, OSError) as error:
-        _leave_unwritten(error, out)
-    if done.ignored:
-        typer.echo(f"columns not used: {', '.join(map(repr, done.ignored))}")
-    if done.skipped:
-        typer.echo(f"not predicted: {done.skipped}")
-    typer.echo(f"{done.rows:,} {done.unit} predicted: {done.out}")
 
 
 @scene.command(epilog="Example:  inlier scene suspects outputs/fox/robust-nerfacto/2025-01-31_120000")
@@ -257,17 +328,19 @@ def suspects(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the maps.", show_default="OUTPUT/suspects")
+        Path | None, typer.Option(help="The folder of the maps.", show_default="OUTPUT/suspects")
     ] = None,
 ) -> None:
-    """Write for each training photo a map of its outlier pixels, and a contact sheet of all."""
+    """Write a map of the outlier pixels of each training image, and a contact sheet of all."""
     try:
-        from inlier.scenes.suspects import find
+        from inlier.integrations.nerfstudio._find_pixels import find
 
         found = find(output, out)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _leave_unwritten(error, out or output / "suspects", "some maps may be written, the sheet is not")
-    typer.echo(f"{found.photos} maps in {found.sheet.parent}, shown in {found.sheet}")
+        _exit_unwritten(
+            error, out or output / "suspects", "some maps may have been written, the sheet was not"
+        )
+    typer.echo(f"{found.images} maps in {found.sheet.parent}, shown in {found.sheet}")
 
 
 @app.command(epilog="Example:  inlier kernels --plot kernels.png")
@@ -278,11 +351,11 @@ def kernels(
 ) -> None:
     """List the robust loss kernels."""
     if plot and plot.suffix not in (".png", ".svg"):
-        _leave(f"plot {str(plot)!r} is no figure; choose a name that ends in .png or .svg", 2)
+        _exit(f"plot {str(plot)!r} is not a figure; choose a name that ends in .png or .svg", 2)
     if plot and not plot.parent.is_dir():
-        _leave(f"plot {str(plot)!r}: there is no folder {str(plot.parent)!r}; make it first", 2)
+        _exit(f"plot {str(plot)!r}: folder {str(plot.parent)!r} does not exist; create it first", 2)
 
-    from inlier.experiments.kernel_plots import kernel_table, plot_kernels
+    from inlier.report._kernel_plots import kernel_table, plot_kernels
 
     console = _console()
     console.print(kernel_table(console.width))
@@ -292,10 +365,10 @@ def kernels(
 
 
 def _load(name: str) -> Experiment:
-    from inlier.experiments import load
+    from inlier.experiments.sweep import load
 
     if ":" in name and (here := str(Path.cwd())) not in sys.path:
-        # A script does not look for modules where it is called, and that is where one's own experiment is.
+        # The current folder, where a custom experiment is, is not on the path of a console script.
         sys.path.insert(0, here)
     return load(name)
 
@@ -303,36 +376,37 @@ def _load(name: str) -> Experiment:
 def _console() -> Console:
     from rich.console import Console
 
-    # A file or a pipe has no width of its own: take one that holds whole tables.
+    # A file or a pipe has no width: use one that fits whole tables.
     return Console() if sys.stdout.isatty() else Console(width=206)
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[Say]:
-    """Show a bar that moves on with each step, and give what moves it; nothing where nobody looks."""
+def _progress(steps: int) -> Iterator[Progress]:
+    """Show a progress bar of this many steps on a terminal; yield the function that advances it."""
     console = _console()
     if not console.is_terminal:
-        from inlier.fit.common import silent
+        from inlier.fit._common import no_progress
 
-        yield silent
+        yield no_progress
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich import progress as rich
 
-    columns = SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
+    text = rich.TextColumn("{task.description}")
+    columns = rich.SpinnerColumn(), rich.BarColumn(), text, rich.TimeElapsedColumn()
+    with rich.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=steps, completed=-1)
         yield lambda step, share=1.0: bar.update(task, advance=share, description=step)
 
 
 def _fraction(text: str) -> float | Literal["auto"]:
-    from inlier.fit import InputError
+    from inlier._errors import InputError
 
     if text == "auto":
         return "auto"
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"inlier fraction {text!r} is no number; choose auto, or one like 0.8") from None
+        raise InputError(f"inlier fraction {text!r} is not a number; choose auto, or one like 0.8") from None
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -346,31 +420,31 @@ def _numbers(text: str | None) -> list[float] | None:
         raise ValueError(f"rates {text!r} are not numbers; write them like 0,0.2,0.4") from None
 
 
-def _leave_unwritten(error: BaseException, out: Path | None, left: str = "nothing was written") -> NoReturn:
-    """End with one line on what kept a command from writing; an error of our own making goes on."""
-    from inlier.fit import InputError, is_interrupt
+def _exit_unwritten(error: BaseException, out: Path | None, left: str = "nothing was written") -> NoReturn:
+    """Exit with one line on why a command wrote nothing; re-raise an error that the user did not cause."""
+    from inlier._errors import InputError, is_interrupt
 
     if is_interrupt(error):
-        _leave(f"stopped; {left}", 130)
+        _exit(f"stopped; {left}", 130)
     if isinstance(error, InputError):
-        _leave(str(error), 2)
+        _exit(str(error), 2)
     if isinstance(error, OSError):
-        _leave(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
+        _exit(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
     raise error
 
 
-def _leave(message: str, code: int) -> NoReturn:
-    """Print one line to the standard error and end."""
+def _exit(message: str, code: int) -> NoReturn:
+    """Print one line to the standard error and exit."""
     typer.echo(f"inlier: {message}", err=True)
     raise typer.Exit(code)
 
 
 def main() -> None:
-    """Run the command line; a wrong use is one line and exit code 2, never a traceback."""
+    """Run the command line; a usage error is one line and exit code 2, never a traceback."""
     try:
         code = app(prog_name="inlier", standalone_mode=False)
     except UsageError as error:
-        typer.echo(f"inlier: {error.format_message()} (inlier --help tells more)", err=True)
+        typer.echo(f"inlier: {error.format_message()} (see inlier --help)", err=True)
         code = 2
     except typer.Abort:
         typer.echo("inlier: stopped", err=True)

@@ -1,4 +1,4 @@
-"""The command line, as a user meets it: real processes, their output and their exit codes."""
+"""The command line in real processes: output, exit codes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from rich.console import Console
 
 import inlier
 from inlier import kernels
-from inlier.experiments.kernel_plots import NOTES, WIDE, kernel_table, parameters, plot_kernels
+from inlier.report._kernel_plots import NOTES, WIDE, kernel_table, parameters, plot_kernels
+from tests.fit.commands import refused
 
 ROOT = Path(__file__).parent.parent
-TINY = "tests.tiny_experiment:EXPERIMENT"
+TINY = "tests.experiments.tiny_experiment:EXPERIMENT"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "xterm", "NO_COLOR": "1"}
 
 
@@ -66,7 +67,7 @@ def one_line(process, code):
         (["reproduce", TINY, "--rates", "nan"], "rate nan is not an outlier rate"),
         (["reproduce", TINY, "--rates", "0,x"], "rates '0,x' are not numbers; write them like 0,0.2,0.4"),
         (["reproduce", TINY, "--seeds", "0"], "seeds 0 is not a number of trials; choose 1 or more"),
-        (["reproduce", TINY, "--jobs", "0"], "jobs 0 is not a number of processes; choose 1 or more"),
+        (["reproduce", TINY, "--jobs", "0"], "jobs 0 is too few; choose 1 or more"),
         (["reproduce", TINY, "--jobs", "x"], "--jobs"),
         (["reproduce", TINY, "--backend", "nope"], "backend 'nope' is unknown; choose from loky, dask, ray"),
         (["reproduce"], "NAME"),
@@ -74,14 +75,18 @@ def one_line(process, code):
         (["nope"], "No such command 'nope'"),
         (
             ["kernels", "--plot", "a.pdf"],
-            "plot 'a.pdf' is no figure; choose a name that ends in .png or .svg",
+            "plot 'a.pdf' is not a figure; choose a name that ends in .png or .svg",
         ),
-        (["kernels", "--plot", "no/such/a.png"], "there is no folder 'no/such'; make it first"),
+        (["kernels", "--plot", "no/such/a.png"], "folder 'no/such' does not exist; create it first"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_use_is_one_line_and_exit_code_2(arguments, message):
-    assert message in one_line(run(*arguments), 2)
+def test_a_usage_error_is_one_line_and_exit_code_2(arguments, message):
+    assert message in refused(*arguments)
+
+
+def test_a_usage_error_of_a_real_process():
+    assert "No such command 'nope'" in one_line(run("nope"), 2)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_help_and_version():
 
 
 def test_help_imports_nothing_heavy():
-    # The package itself is put in place by hand, so that this tells of the command line alone.
+    # The package is put in place by hand, so that only imports of the command line count.
     code = (
         "import sys, types; package = sys.modules['inlier'] = types.ModuleType('inlier')\n"
         "package.__path__ = ['inlier']; sys.argv[1:] = ['reproduce', '--help']\n"
@@ -161,7 +166,7 @@ def start_to_be_stopped(out, jobs, log):
         [sys.executable, "-m", "inlier.cli", *arguments],
         env=ENVIRONMENT | {"TINY_LOG": str(log)}, cwd=ROOT, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        # A shell that starts the tests in the background has them, and so their children, ignore Ctrl-C.
+        # Where the tests run in the background, Ctrl-C is ignored, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     return arguments, process
@@ -178,7 +183,7 @@ def press_ctrl_c(process):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
+def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(tmp_path, jobs):
     log = tmp_path / "log"
     arguments, process = start_to_be_stopped(tmp_path / "out", jobs, log)
     while not log.exists() or log.read_text().count("\n") < 4:
@@ -186,7 +191,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path, jobs):
         assert process.poll() is None
     line = press_ctrl_c(process)
     assert "of 24 rows are done and kept in" in line
-    assert line.endswith(f"To go on, run the same command: inlier {' '.join(arguments)}")
+    assert line.endswith(f"To resume, run the same command: inlier {' '.join(arguments)}")
     kept = (tmp_path / "out" / "rows.jsonl").read_text().splitlines()
     assert 0 < len(kept) < 24
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["rows"]) == len(kept)
@@ -224,7 +229,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path):
     while True:
         try:
             text += os.read(parent, 4096).decode(errors="replace")
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # The other end is closed.
             break
     os.close(parent)
     assert process.wait() == 0
@@ -240,14 +245,9 @@ def test_kernels_are_listed_and_drawn(tmp_path):
     for name in kernels.names():
         assert f" {name} " in process.stdout
     assert (tmp_path / "kernels.png").read_bytes().startswith(b"\x89PNG")
-    plot_kernels(tmp_path / "kernels.svg")
-    # Text is drawn, but the drawing names it in a comment.
-    text = (tmp_path / "kernels.svg").read_text()
-    for name in kernels.names():
-        assert f"<!-- {name} -->" in text
 
 
-def test_narrow_list_of_kernels_says_the_same(tmp_path):
+def test_a_narrow_list_of_kernels_says_the_same(tmp_path):
     texts = []
     for width in (110, WIDE):
         console = Console(width=width, record=True, file=io.StringIO())
@@ -260,8 +260,8 @@ def test_narrow_list_of_kernels_says_the_same(tmp_path):
             assert part in texts[1]
 
 
-def test_kernel_of_ones_own_is_listed_and_drawn_too(tmp_path):
-    @kernels.register("of-ones-own")
+def test_a_custom_kernel_is_listed_and_drawn_too(tmp_path):
+    @kernels.register("custom-kernel")
     class Own(kernels.CauchyLorentzian):
         """Made for one test."""
 
@@ -269,12 +269,15 @@ def test_kernel_of_ones_own_is_listed_and_drawn_too(tmp_path):
     try:
         console = Console(width=200, record=True, file=io.StringIO())
         console.print(kernel_table())
-        assert "of-ones-own" in (text := console.export_text())
+        assert "custom-kernel" in (text := console.export_text())
         assert "Made for one test." in text
         plot_kernels(tmp_path / "kernels.svg")
-        assert "<!-- of-ones-own -->" in (tmp_path / "kernels.svg").read_text()
+        # Text is drawn as paths, each with a comment that names it.
+        drawn = (tmp_path / "kernels.svg").read_text()
+        for name in kernels.names():
+            assert f"<!-- {name} -->" in drawn
     finally:
-        del kernels.base._registry["of-ones-own"]
+        del kernels._base._registry["custom-kernel"]
 
 
 @pytest.mark.parametrize("name", kernels.names())

@@ -1,7 +1,7 @@
-"""Robust in the idiom of other frameworks: each module needs its framework, as the extra of its name.
+"""Robust losses in other frameworks: each module needs its framework, which the extra of the same name installs.
 
-Accelerate needs no module: ``accelerator.register_for_checkpointing(robust)`` and
-``robust.metrics(together=True)`` are all there is to it.
+Accelerate needs no module: call ``accelerator.register_for_checkpointing(robust)``, and log
+``robust.metrics(distributed=True)``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lightning: Robust is a submodule of yours and needs nothing; a callback logs it and writes the suspects."""
+"""Lightning: a robust loss is a submodule like any other; a callback logs it and writes the suspects."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from inlier.integrations import need
-from inlier.metrics import weight_shares
-from inlier.robust import Robust
-from inlier.suspects import check_suspects_path, write_suspects
+from inlier.nn import check_suspects_path, write_suspects
+from inlier.nn._metrics import weight_shares
+from inlier.nn._module import RobustModule
 
 need("lightning", "lightning")
 
@@ -21,17 +21,18 @@ __all__ = ["RobustCallback"]
 
 
 class RobustCallback(Callback):
-    """Log what a Robust believes to every logger of the Trainer, and write the suspects at the end.
+    """Log the metrics of a robust loss to every logger of the Trainer, and write the suspects at the end.
 
-    Every ``every_n_steps`` steps, :meth:`inlier.Robust.metrics` of all processes together, and a histogram of
-    the weights: a real one where the logger has ``add_histogram`` (TensorBoard), else the share of weights in
-    each tenth. Weights are the beliefs in all samples, or those of the last call if there is no ``index``.
+    The loss is a :class:`inlier.Robust` or :class:`inlier.RobustCrossEntropy` in the module. Every ``every_n_steps``
+    steps its :meth:`~inlier.Robust.metrics` over all processes are logged, with a histogram of weights: a real
+    one where the logger has ``add_histogram`` (TensorBoard), else the share of weights in each tenth. The weights
+    are the inlier probabilities of all samples, or the weights of the last call if it had no ``index``.
 
     Args:
         suspects: A ``.csv`` or ``.parquet`` file for the samples, most suspect first; None for none.
         every_n_steps: Optimizer steps from one logging to the next; ``log_every_n_steps`` of the Trainer if
             None.
-        attribute: Where the module has its Robust ("robust", "loss.robust"); found by itself if there is one.
+        attribute: The path of the loss in the module ("robust", "loss.robust"); None finds it if there is one.
         prefix: Put before the name of each metric.
 
     Example:
@@ -49,20 +50,22 @@ class RobustCallback(Callback):
         self.every_n_steps, self.attribute, self.prefix = every_n_steps, attribute, prefix
         self._logged = -1
 
-    def robust_of(self, pl_module: LightningModule) -> Robust:
-        """Return the Robust of a module."""
+    def robust_of(self, pl_module: LightningModule) -> RobustModule:
+        """Return the robust loss of a module."""
         if self.attribute is not None:
             return pl_module.get_submodule(self.attribute)  # type: ignore[return-value]
-        found = {name: module for name, module in pl_module.named_modules() if isinstance(module, Robust)}
+        found = {
+            name: module for name, module in pl_module.named_modules() if isinstance(module, RobustModule)
+        }
         if len(found) != 1:
             raise ValueError(
-                f"{type(pl_module).__name__} has {len(found)} Robust modules {sorted(found)}: set one in its "
+                f"{type(pl_module).__name__} has {len(found)} robust losses {sorted(found)}: set one in its "
                 "__init__ (self.robust = inlier.Robust()), or name one with RobustCallback(attribute=...)"
             )
         return next(iter(found.values()))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Find the Robust before the training, not after it."""
+        """Raise before the training, not after it, if there is no robust loss."""
         self.robust_of(pl_module)
 
     def on_train_batch_end(
@@ -76,8 +79,8 @@ class RobustCallback(Callback):
             return
         self._logged = step
         robust = self.robust_of(pl_module)
-        metrics = robust.metrics(self.prefix, together=True)
-        weights = robust.inlier_probability() if len(robust.memory) else robust.last_weights
+        metrics = robust.metrics(self.prefix, distributed=True)
+        weights = robust.inlier_probability() if robust.num_samples else robust.last_weights
         if trainer.is_global_zero:
             known = None if weights is None else weights[~weights.isnan()]
             for logger in trainer.loggers:

@@ -1,4 +1,4 @@
-"""skorch: a mixin that makes any net robust, with samples numbered by their row."""
+"""skorch: a mixin that makes any net robust, with samples known by their row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from inlier.integrations import need
-from inlier.robust import Robust
+from inlier.nn import Robust, RobustCrossEntropy, with_index
 
 need("skorch", "skorch")
 
@@ -23,16 +23,16 @@ __all__ = ["RobustNet"]
 class RobustNet:
     """Put this before a skorch net: ``class Net(RobustNet, NeuralNetClassifier): ...``.
 
-    Training losses go through a :class:`inlier.Robust` with the row of each sample; losses in validation are
-    plain means. Its arguments are parameters of the net, ``robust__inlier_fraction`` say, so that a grid
-    search can choose them. After ``fit``, ``robust_`` is the Robust, and ``inlier_probability_`` the belief
-    in each row of X (NaN for rows that validation kept).
+    Training losses are weighted by a robust loss, with the row of each sample as its index: by
+    :class:`inlier.RobustCrossEntropy` in a ``NeuralNetClassifier`` whose criterion is cross-entropy or ``NLLLoss``,
+    else by :class:`inlier.Robust`. Validation losses are unweighted means. The arguments of the robust loss are
+    parameters of the net, ``robust__inlier_fraction`` say, so that a grid search can choose them. After ``fit``,
+    ``robust_`` is the robust loss, and ``inlier_probability_`` has the inlier probability of each row of X (NaN for
+    rows that were held out for validation).
 
     Args:
         args: As for the net.
-        robust: The class of ``robust_``.
-        class_labels: Whether the Robust is given labels and logits, as is best where some classes are wrong
-            (y is one class a sample).
+        robust: ``inlier.Robust`` or ``inlier.RobustCrossEntropy``, the class; None chooses as above.
         kwargs: As for the net, and ``robust__...``.
 
     Example:
@@ -44,36 +44,45 @@ class RobustNet:
         torch.Size([50])
     """
 
-    _rows: Tensor
+    robust_: Robust | RobustCrossEntropy
+    _index: Tensor
     _samples: int
 
     def __init__(
-        self, *args: Any, robust: type[Robust] = Robust, class_labels: bool = False, **kwargs: Any
+        self, *args: Any, robust: type[Robust] | type[RobustCrossEntropy] | None = None, **kwargs: Any
     ) -> None:
-        self.robust, self.class_labels = robust, class_labels
+        self.robust = robust
         super().__init__(*args, **kwargs)
 
     def initialize_criterion(self) -> Any:
-        """Make the criterion, without a reduction, and the Robust."""
+        """Make the criterion, without a reduction, and the robust loss."""
         super().initialize_criterion()  # type: ignore[misc]
-        self.robust_ = self.initialized_instance(self.robust, self.get_params_for("robust"))  # type: ignore[attr-defined]
+        kind, parameters = self.robust, self.get_params_for("robust")
+        criterion = self.criterion_  # type: ignore[attr-defined]
+        has_classes = isinstance(criterion, (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss))
+        if kind is None:
+            has_classes = has_classes and isinstance(self, NeuralNetClassifier)
+            kind = RobustCrossEntropy if has_classes else Robust
+        if has_classes and isinstance(kind, type) and issubclass(kind, RobustCrossEntropy):
+            parameters = {"ignore_index": criterion.ignore_index, **parameters}
+        self.robust_ = self.initialized_instance(kind, parameters)  # type: ignore[attr-defined]
         return self
 
     def get_params_for(self, prefix: str) -> dict[str, Any]:
-        """Parameters of a part; the criterion's reduction is none unless you say another."""
+        """Return the parameters of a part; the criterion's reduction is none unless you set another."""
         parameters: dict[str, Any] = super().get_params_for(prefix)  # type: ignore[misc]
         return {"reduction": "none", **parameters} if prefix == "criterion" else parameters
 
     def get_iterator(self, dataset: Dataset[Any], training: bool = False) -> Any:
-        """Batches; in training, the rows of each are known when it comes."""
+        """Return batches; in training, the net knows the rows of each."""
         if not training:
             return super().get_iterator(dataset, training=False)  # type: ignore[misc]
-        numbered = _Numbered(dataset)
-        self._samples = numbered.samples
-        return _Batches(self, super().get_iterator(numbered, training=True))  # type: ignore[misc]
+        rows, self._samples = _rows(dataset)
+        batches = super().get_iterator(with_index(dataset), training=True)  # type: ignore[misc]
+        return _IndexedBatches(self, batches, rows)
 
     def get_loss(self, y_pred: Any, y_true: Any, *args: Any, training: bool = False, **kwargs: Any) -> Tensor:
-        """Return the robust loss in training, else the plain mean."""
+        """Return the robust loss in training, else the unweighted mean."""
         losses: Tensor = super().get_loss(y_pred, y_true, *args, training=training, **kwargs)  # type: ignore[misc]
         if losses.dim() == 0:
             raise ValueError(
@@ -83,24 +92,29 @@ class RobustNet:
         losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
         if not training:
             return losses.mean()
-        index = to_tensor(self._rows, device=losses.device)
-        classes = self._classes(y_pred, y_true) if self.class_labels else {}
-        loss: Tensor = self.robust_(losses, index, **classes)
-        return loss
+        index = self._index.to(losses.device)
+        if isinstance(self.robust_, Robust):
+            return self.robust_(losses, index)  # type: ignore[no-any-return]
+        weights = self.robust_.weigh(*self._classes(y_pred, y_true), index)
+        total = weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+        return torch.dot(weights.to(losses.dtype), torch.where(weights == 0, 0.0, losses)) / total
 
-    def _classes(self, y_pred: Any, y_true: Any) -> dict[str, Tensor]:
-        """What the Robust is told of classes."""
+    def _classes(self, y_pred: Any, y_true: Any) -> tuple[Tensor, Tensor]:
+        """Return logits and classes, as RobustCrossEntropy wants them."""
         output: Tensor = y_pred[0] if isinstance(y_pred, tuple) else y_pred
-        labels = to_tensor(y_true, device=output.device)
-        if labels.dim() != 1 or labels.is_floating_point() or output.dim() != 2:
+        target = to_tensor(y_true, device=output.device)
+        if target.dim() != 1 or target.is_floating_point() or output.dim() != 2:
             raise ValueError(
-                f"class_labels with {labels.dtype} labels of shape {tuple(labels.shape)} and outputs of "
-                f"shape {tuple(output.shape)}: it is for one class a sample; leave it out here"
+                f"{target.dtype} targets of shape {tuple(target.shape)} and outputs of shape "
+                f"{tuple(output.shape)}: RobustCrossEntropy needs one class for each sample; pass "
+                "robust=inlier.Robust here"
             )
+        output = output.detach()
         # To NLLLoss skorch's classifiers give the logarithm of what the module returns.
-        if isinstance(self, NeuralNetClassifier) and isinstance(self.criterion_, torch.nn.NLLLoss):
-            output = (output + torch.finfo(output.dtype).eps).log()
-        return {"labels": labels, "logits": output}
+        if isinstance(self.criterion_, torch.nn.NLLLoss):  # type: ignore[attr-defined]
+            is_log = not isinstance(self, NeuralNetClassifier)
+            output = output if is_log else (output + torch.finfo(output.dtype).eps).log()
+        return output, target
 
     def on_epoch_end(self, net: Any, *args: Any, **kwargs: Any) -> None:
         """Put the scale and the fractions into the history."""
@@ -112,41 +126,30 @@ class RobustNet:
 
     @property
     def inlier_probability_(self) -> Tensor:
-        """The belief in each row of the training data, NaN for those that validation kept."""
-        belief = self.robust_.inlier_probability()
-        unseen = belief.new_full((max(self._samples - len(belief), 0),), torch.nan)
-        return torch.cat([belief, unseen])
+        """The inlier probability of each row of the training data, NaN for rows that were held out."""
+        known = self.robust_.inlier_probability()
+        unseen = known.new_full((max(self._samples - len(known), 0),), torch.nan)
+        return torch.cat([known, unseen])
 
 
-class _Numbered(Dataset[Any]):
-    """The items of a dataset with their rows in the data that it was split from."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        while isinstance(dataset, Subset):
-            dataset = dataset.dataset
-        self.samples = len(dataset)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, item: int) -> Any:
-        row, part = item, self.dataset
-        while isinstance(part, Subset):
-            row, part = part.indices[row], part.dataset
-        return int(row), self.dataset[item]
+def _rows(dataset: Any) -> tuple[Tensor, int]:
+    """Return the rows of a dataset in the data that it was split from, and the number of rows there."""
+    if not isinstance(dataset, Subset):
+        return torch.arange(len(dataset)), len(dataset)
+    rows, samples = _rows(dataset.dataset)
+    return rows[torch.as_tensor(dataset.indices)], samples
 
 
-class _Batches:
-    """The batches of a loader as the net expects them; their rows are put into the net as they come."""
+class _IndexedBatches:
+    """The batches of a loader without their index, which the net gets."""
 
-    def __init__(self, net: Any, loader: Any) -> None:
-        self.net, self.loader = net, loader
+    def __init__(self, net: Any, loader: Any, rows: Tensor) -> None:
+        self.net, self.loader, self.rows = net, loader, rows
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for rows, batch in self.loader:
-            self.net._rows = rows
+        for *batch, places in self.loader:
+            self.net._index = self.rows[places]
             yield batch

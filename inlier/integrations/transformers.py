@@ -1,134 +1,165 @@
-"""Hugging Face Trainer: an object for ``compute_loss_func``, and a Trainer that knows samples by number."""
+"""Hugging Face Trainer: an object for ``compute_loss_func``, and a Trainer that keeps the dataset index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from inlier.integrations import need
-from inlier.robust import Robust
-from inlier.suspects import check_suspects_path, write_suspects
+from inlier.nn import Robust, RobustCrossEntropy, check_suspects_path, with_index, write_suspects
 
 need("transformers", "transformers")
 need("accelerate", "transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
-from torch.utils.data import Dataset, IterableDataset  # noqa: E402
 from transformers import Trainer, TrainerCallback  # noqa: E402
 
 __all__ = ["RobustLoss", "RobustTrainer", "RobustTrainerMixin"]
 
 STATE = "robust.safetensors"
-"""The file in a checkpoint's folder that holds the state of the Robust."""
+"""The file in a checkpoint's folder that holds the state of the robust loss."""
 
 IGNORED = -100
 """The label that leaves a token out of everything."""
 
 
+class _Batch(NamedTuple):
+    """The losses of a batch, one for each sample or token.
+
+    Args:
+        losses: What is learned from.
+        evidence: What is weighted by: the losses without label smoothing.
+        mask: Which of them count.
+        logits: With class labels, the logits, their classes in dimension 1; else None.
+        target: With class labels, the classes.
+    """
+
+    losses: Tensor
+    evidence: Tensor
+    mask: Tensor
+    logits: Tensor | None = None
+    target: Tensor | None = None
+
+
 class RobustLoss(TrainerCallback):
     """A robust loss for ``Trainer(compute_loss_func=loss, callbacks=[loss])``.
 
-    As ``compute_loss_func`` it weighs the losses of a batch; while gradients are off, in evaluation, it is
-    the plain mean and learns nothing. As a callback it saves the Robust in each checkpoint and restores it on
-    resume. Sums are divided by ``num_items_in_batch``, so gradient accumulation is exact.
+    As ``compute_loss_func`` it weights the losses of a batch; in evaluation, while gradients are off, it is the
+    unweighted mean and learns nothing. As a callback it saves the state of the robust loss in each checkpoint and
+    restores it on resume. Sums are divided by ``num_items_in_batch``, so gradient accumulation is exact.
 
-    Whole labels mean cross-entropy, labels of -100 are left out; float labels of one number each mean squared
-    error. In language models and token classification each token is judged by its own loss, or, with
-    ``per="sequence"``, all tokens of a sequence by its mean loss, each sequence then being a sample.
+    Integer labels mean cross-entropy, and -100 leaves a label out; float labels of one number each mean squared
+    error. Samples and tokens with a class label are weighted by :class:`inlier.RobustCrossEntropy`; language
+    models, whose next token has many right answers, whole sequences and other losses by :class:`inlier.Robust`.
 
     Args:
-        robust: A Robust; ``inlier.Robust()`` if None.
-        per: What gets a weight of its own where there is a label a token: "token" or "sequence".
-        shift: Whether logits at a place are for the label at the next one, as in causal language models; None
-            tells by the type of the model's output.
+        robust: A :class:`~inlier.Robust` or :class:`~inlier.RobustCrossEntropy` of your own; None makes one as above
+            at the first batch.
+        per: What gets a weight of its own where there is a label for each token: "token", or "sequence", which
+            weights all tokens of a sequence by their mean loss.
+        shift: Whether logits at a position are for the next label, as in causal language models; None decides
+            by the type of the model's output.
         label_smoothing: The Trainer's ``label_smoothing_factor``, which it does not apply to a
-            ``compute_loss_func``. Samples are judged by the loss without smoothing.
-        class_labels: Whether the Robust is given labels and logits, as is best where some classes are wrong
-            and the model can learn them by heart; for one label a sample, with sample numbers, and trainings
-            of more than a few epochs.
-        losses: Other losses: from outputs and labels, one for each sample (or token).
-        suspects: A ``.csv`` or ``.parquet`` file written at the end of training; needs sample numbers.
+            ``compute_loss_func``. Weights come from the loss without smoothing.
+        losses: Other losses: a function of outputs and labels that returns one for each sample (or token).
+        suspects: A ``.csv`` or ``.parquet`` file written at the end of training; needs a dataset index.
 
     Example:
-        >>> loss = RobustLoss(Robust(warmup=200), per="token")
+        >>> loss = RobustLoss()
         >>> outputs = {"logits": torch.randn(4, 3)}
         >>> loss(outputs, torch.tensor([0, 2, -100, 1])).shape
         torch.Size([])
+        >>> type(loss.robust).__name__
+        'RobustCrossEntropy'
     """
 
     def __init__(
         self,
-        robust: Robust | None = None,
+        robust: Robust | RobustCrossEntropy | None = None,
         *,
         per: Literal["token", "sequence"] = "token",
         shift: bool | None = None,
         label_smoothing: float = 0.0,
-        class_labels: bool = False,
         losses: Callable[[Any, Tensor], Tensor] | None = None,
         suspects: str | Path | None = None,
     ) -> None:
-        if class_labels and losses is not None:
-            raise ValueError("class_labels needs the cross-entropy: leave losses out")
         if per not in ("token", "sequence"):
             raise ValueError(f"per = {per!r}: choose 'token' or 'sequence'")
-        self.robust = Robust() if robust is None else robust
+        if losses is not None and isinstance(robust, RobustCrossEntropy):
+            raise ValueError(
+                "RobustCrossEntropy computes the losses itself: leave losses out, or pass a Robust"
+            )
+        self.robust = robust
         self.per, self.shift, self.label_smoothing, self.losses = per, shift, label_smoothing, losses
-        self.class_labels = class_labels
         self.suspects = None if suspects is None else check_suspects_path(suspects)
         self.index: Tensor | None = None
-        """The numbers of the samples of the batch to come; RobustTrainer sets them."""
+        """The dataset indices of the batch to come; RobustTrainer sets them."""
         self.resume_from: Path | None = None
-        """The checkpoint that is resumed from; None looks in the output folder."""
+        """The checkpoint to resume from; None looks in the output folder."""
+        self._saved: dict[str, Tensor] | None = None
 
     def __call__(
-        self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
         """Return the robust loss of a batch.
 
         Args:
             outputs: What the model returned, with ``logits``.
             labels: The labels.
-            num_items_in_batch: How many labels the gradient step has on all devices, from the Trainer.
+            num_items_in_batch: The number of labels in the gradient step on all devices, from the Trainer.
         """
-        judged, losses, mask = self._losses(outputs, labels)
         index, self.index = self.index, None
-        count = mask.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-        learns = torch.is_grad_enabled() and self.robust.divide_by == "weights"
-        # Taken before this batch moves it.
-        expected = self.robust.inlier_fraction.mean() if learns else 1.0
-        classes = self._classes(outputs, labels, mask) if self.class_labels else {}
-        weights = self._weights(judged.detach(), index, mask, classes)
-        total = (weights * torch.where(weights == 0, 0.0, losses)).sum() / expected
-        return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+        batch = self._batch(outputs, labels)
+        count = self._count(batch.mask, labels, num_items_in_batch)
+        expected: Tensor | float = 1.0
+        if torch.is_grad_enabled():
+            robust = self._prepare(batch, outputs)
+            if isinstance(robust, Robust) and robust.divide_by == "weights":
+                expected = robust.inlier_fraction.mean()  # before this batch changes it
+            weights = self._weights(robust, batch, index)
+        else:
+            weights = batch.mask.to(batch.losses.dtype)
+        # A loss that is masked out or not finite has weight 0, but 0 * NaN would be NaN.
+        return (weights * torch.where(weights == 0, 0.0, batch.losses)).sum() / expected / count
 
-    def _losses(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The losses by which samples are judged, those that are learned from, and which of them count."""
+    def _batch(self, outputs: Any, labels: Tensor | None) -> _Batch:
+        """Compute the losses, by the kind of the labels."""
         if self.losses is not None:
-            losses = self.losses(outputs, labels)
-            return losses, losses, torch.ones_like(losses, dtype=torch.bool)
+            losses = self.losses(outputs, labels)  # type: ignore[arg-type]
+            return _Batch(losses, losses, torch.ones_like(losses, dtype=torch.bool))
+        if labels is None:
+            raise ValueError("the batch has no labels: name their column 'labels', or pass losses=")
         logits = _logits(outputs)
         if labels.is_floating_point():
             if logits.numel() != labels.numel() or labels.dim() > 2 or labels.numel() != len(labels):
                 raise ValueError(
                     f"float labels of shape {tuple(labels.shape)} for logits of {tuple(logits.shape)}: with "
-                    "several numbers a sample, pass losses=, a function that makes one loss of each"
+                    "several numbers for each sample, pass losses=, a function that makes one loss of them"
                 )
             squares = mse_loss(logits.reshape(-1).float(), labels.reshape(-1).float(), reduction="none")
-            return squares, squares, torch.ones_like(squares, dtype=torch.bool)
+            return _Batch(squares, squares, torch.ones_like(squares, dtype=torch.bool))
         if labels.dim() > 1 and self._shifts(outputs):
             logits, labels = logits[..., :-1, :], labels[..., 1:]
-        mask = labels != IGNORED
-        logits, target = logits.float().movedim(-1, 1), torch.where(mask, labels, 0)
-        judged = cross_entropy(logits, target, reduction="none")
-        if self.label_smoothing == 0:
-            return judged, judged, mask
-        smooth = cross_entropy(logits, target, reduction="none", label_smoothing=self.label_smoothing)
-        return judged, smooth, mask
+        logits, mask = logits.float().movedim(-1, 1), labels != IGNORED
+        losses = evidence = cross_entropy(logits, labels.long(), reduction="none", ignore_index=IGNORED)
+        settings = self.robust if isinstance(self.robust, RobustCrossEntropy) else None
+        smoothing = self.label_smoothing or getattr(settings, "label_smoothing", 0.0)
+        weight = getattr(settings, "weight", None)
+        if smoothing or weight is not None:
+            losses = cross_entropy(
+                logits,
+                labels.long(),
+                None if weight is None else weight.to(logits),
+                ignore_index=IGNORED,
+                reduction="none",
+                label_smoothing=smoothing,
+            )
+        return _Batch(losses, evidence, mask, logits.detach(), labels)
 
     def _shifts(self, outputs: Any) -> bool:
         if self.shift is not None:
@@ -136,89 +167,108 @@ class RobustLoss(TrainerCallback):
         kind = type(outputs).__name__
         if kind in ("dict", "tuple"):
             raise ValueError(
-                f"the model returns a {kind}, which does not tell whether it is a causal language model: "
-                "pass shift=True if logits are for the next token, else shift=False"
+                f"the model returns a {kind}, which could be that of a causal language model or not: pass "
+                "shift=True if logits are for the next token, else shift=False"
             )
         return "CausalLM" in kind
 
-    def _classes(self, outputs: Any, labels: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """What the Robust is told of classes."""
-        if labels.dim() != 1 or labels.is_floating_point():
-            raise ValueError(
-                f"class_labels with {labels.dtype} labels of shape {tuple(labels.shape)}: it is for one "
-                "class a sample; leave it out here"
-            )
-        return {"labels": torch.where(mask, labels, 0), "logits": _logits(outputs).detach()}
+    @staticmethod
+    def _count(mask: Tensor, labels: Tensor | None, items: Tensor | int | None) -> Tensor | float:
+        """What the weighted sum is divided by: the losses of the whole gradient step."""
+        if items is None:
+            return mask.sum().clamp(min=1)
+        count = torch.as_tensor(items, device=mask.device)
+        if labels is not None and labels.is_floating_point() and labels.numel() > mask.numel():
+            # One loss for several labels, and the Trainer has counted labels.
+            return count * mask.numel() / labels.numel()
+        return count
 
-    def _weights(
-        self, judged: Tensor, index: Tensor | None, mask: Tensor, classes: dict[str, Tensor]
-    ) -> Tensor:
-        """A weight for each loss: 0 where it does not count, 1 in evaluation for all that do."""
-        if not torch.is_grad_enabled():
-            return mask.to(judged.dtype)
-        if judged.dim() == 1:
-            return self.robust.weigh(judged, index, mask=mask, **classes)
-        if self.per == "token":
-            if index is not None:
-                raise ValueError("tokens have no numbers: use per='sequence' to name suspect sequences")
-            return self.robust.weigh(judged, mask=mask)
-        known = torch.where(mask, judged, 0.0).flatten(1)
+    def _prepare(self, batch: _Batch, outputs: Any) -> Robust | RobustCrossEntropy:
+        """Return the robust loss, made for this kind of batch and restored if training resumes."""
+        if self.robust is None:
+            is_language = bool(self.shift) or "LM" in type(outputs).__name__
+            has_classes = batch.target is not None and (
+                batch.target.dim() == 1 or (self.per == "token" and not is_language)
+            )
+            self.robust = RobustCrossEntropy() if has_classes else Robust()
+        if self._saved is not None:
+            self.robust.load_state_dict(self._saved)
+            self._saved = None
+        return self.robust
+
+    def _weights(self, robust: Robust | RobustCrossEntropy, batch: _Batch, index: Tensor | None) -> Tensor:
+        """Return the weight of each loss, 0 where it does not count."""
+        evidence, mask = batch.evidence.detach(), batch.mask
+        is_row = evidence.dim() == 1
+        if not is_row and self.per == "token" and index is not None:
+            raise ValueError(
+                "the index is that of whole sequences: use per='sequence' to remember and name them"
+            )
+        if isinstance(robust, RobustCrossEntropy):
+            if batch.logits is None or batch.target is None:
+                raise ValueError("RobustCrossEntropy needs integer labels: pass robust=inlier.Robust() here")
+            if not is_row and self.per == "sequence":
+                raise ValueError(
+                    "RobustCrossEntropy weights each token by itself: pass robust=inlier.Robust() for whole "
+                    "sequences, or use RobustLoss(per='token')"
+                )
+            target = torch.where(mask, batch.target, robust.ignore_index)
+            return robust.weigh(batch.logits, target, index)
+        if is_row or self.per == "token":
+            return robust.weigh(evidence, index, mask=mask)
         tokens = mask.flatten(1).sum(1)
-        means = known.sum(1) / tokens.clamp(min=1)
-        belief = self.robust.weigh(means, index, mask=tokens > 0)
-        return belief.view(-1, *[1] * (mask.dim() - 1)) * mask
+        means = torch.where(mask, evidence, 0.0).flatten(1).sum(1) / tokens.clamp(min=1)
+        weights = robust.weigh(means, index, mask=tokens > 0)
+        return weights.view(-1, *[1] * (mask.dim() - 1)) * mask
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the state of the Robust into the checkpoint that was just written."""
+        """Put the state of the robust loss into the checkpoint that was just written."""
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        if args.should_save and folder.is_dir():
-            tensors = {
-                name: tensor.detach().cpu().clone() for name, tensor in self.robust.state_dict().items()
-            }
-            save_file(tensors, folder / STATE)
+        if args.should_save and folder.is_dir() and self.robust is not None:
+            save_file({k: v.cpu().contiguous() for k, v in self.robust.state_dict().items()}, folder / STATE)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Restore the state of the Robust if training resumes."""
+        """Read the state of the robust loss if training resumes."""
         if state.global_step == 0:
             return
         path = (self.resume_from or Path(args.output_dir, f"checkpoint-{state.global_step}")) / STATE
         if not path.is_file():
             raise FileNotFoundError(
                 f"training resumes at step {state.global_step}, but there is no {path}: set resume_from of "
-                "the loss to the checkpoint's folder (RobustTrainer does), or start anew"
+                "the loss to the checkpoint's folder (RobustTrainer does), or start from scratch"
             )
-        self.robust.load_state_dict(load_file(path))
+        self._saved = load_file(path)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the suspects, on one process."""
-        if self.suspects is not None and state.is_world_process_zero:
+        if self.suspects is not None and self.robust is not None and state.is_world_process_zero:
             write_suspects(self.robust, self.suspects)
 
 
 class RobustTrainerMixin:
-    """Put this before a Trainer: it then knows samples by number, remembers their losses and names suspects.
+    """Put this before a Trainer: it then keeps the dataset index, remembers samples and names suspects.
 
-    Rows of the training set are numbered in a column of their own, which is kept when unused columns are
-    removed and taken out before the model. ``label_smoothing_factor`` of the arguments is heeded, each log
-    has the metrics of the Robust, and each checkpoint its state, which resuming restores.
+    The dataset index is a column of the training set, kept when unused columns are removed and taken out before the
+    model. The ``label_smoothing_factor`` of the arguments applies, each log has the metrics of the robust loss, and
+    each checkpoint its state, from which training resumes. Where there is a label for each token, the samples are
+    whole sequences.
 
     Args:
         args: As for the Trainer.
-        robust: A Robust; ``inlier.Robust()`` if None.
-        index_column: The column of sample numbers; it is made if the dataset has none.
+        robust: As in :class:`RobustLoss`: None weights class labels by :class:`inlier.RobustCrossEntropy` and
+            everything else by :class:`inlier.Robust`.
+        index_column: The column of the dataset index; :func:`inlier.with_index` makes it if there is none.
         suspects: A ``.csv`` or ``.parquet`` file written at the end of training.
-        class_labels: As in :class:`RobustLoss`; so are the losses.
-        losses: Other losses.
+        losses: Other losses, as in :class:`RobustLoss`.
         kwargs: As for the Trainer.
     """
 
     def __init__(
         self,
         *args: Any,
-        robust: Robust | None = None,
+        robust: Robust | RobustCrossEntropy | None = None,
         index_column: str = "inlier_index",
         suspects: str | Path | None = None,
-        class_labels: bool = False,
         losses: Callable[[Any, Tensor], Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -231,43 +281,45 @@ class RobustTrainerMixin:
             per="sequence",
             shift=getattr(self, "_loss_shifts_labels", None),
             label_smoothing=self.args.label_smoothing_factor,  # type: ignore[attr-defined]
-            class_labels=class_labels,
             losses=losses,
             suspects=suspects,
         )
         self.add_callback(self.robust_loss)  # type: ignore[attr-defined]
 
     @property
-    def robust(self) -> Robust:
-        """The Robust."""
+    def robust(self) -> Robust | RobustCrossEntropy:
+        """The robust loss; unless it was given, there is one from the first batch on."""
+        if self.robust_loss.robust is None:
+            raise RuntimeError("the robust loss is made at the first batch: train first, or pass robust=")
         return self.robust_loss.robust
 
     def get_train_dataloader(self) -> Any:
-        """Batches that hold the number of each sample."""
+        """Return batches with the dataset index of each sample."""
         dataset, column = self.train_dataset, self.index_column  # type: ignore[has-type]
-        # The column is kept for training alone: evaluation knows of no numbers.
+        # The column is kept for training alone: evaluation needs no index.
         self._set_signature_columns_if_needed()  # type: ignore[attr-defined]
         columns = self._signature_columns  # type: ignore[has-type]
-        self.train_dataset, self._signature_columns = _numbered(dataset, column), [*columns, column]
+        self.train_dataset, self._signature_columns = _indexed(dataset, column), [*columns, column]
         try:
             return super().get_train_dataloader()  # type: ignore[misc]
         finally:
             self.train_dataset, self._signature_columns = dataset, columns
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Take the numbers out of the batch, and go on as ever."""
+        """Take the index out of the batch before the model sees it."""
         index = inputs.pop(self.index_column, None)
         if index is None and torch.is_grad_enabled():
             raise ValueError(
-                f"the batch has no {self.index_column!r}: the data collator must keep that column"
+                f"the batch has no {self.index_column!r}: the data collator must keep that column, and a dataset "
+                "without len() must have it"
             )
         self.robust_loss.index = index
         return super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log the Robust's metrics with the training loss."""
+        """Log the metrics of the robust loss with the training loss."""
         if "loss" in logs:
-            logs |= self.robust.metrics("robust/", together=True)
+            logs |= self.robust.metrics("robust/", distributed=True)
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -284,22 +336,13 @@ def _logits(outputs: Any) -> Tensor:
     return logits
 
 
-class _Rows(Dataset[dict[str, Any]]):
-    """The items of a dataset, with their number."""
-
-    def __init__(self, dataset: Any, column: str) -> None:
-        self.dataset, self.column = dataset, column
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return {self.column: row, **self.dataset[row]}
-
-
-def _numbered(dataset: Any, column: str) -> Any:
-    """The dataset with a column of numbers, its own if it has one."""
-    if hasattr(dataset, "add_column"):
-        return dataset if column in dataset.column_names else dataset.add_column(column, range(len(dataset)))
-    # One that is only read through must number its items itself; compute_loss says so if it does not.
-    return dataset if isinstance(dataset, IterableDataset) else _Rows(dataset, column)
+def _indexed(dataset: Any, column: str) -> Any:
+    """Return the dataset with its index in a column, which may be there already."""
+    if column in (getattr(dataset, "column_names", None) or ()):
+        return dataset
+    try:
+        first = dataset[0]
+    except (TypeError, NotImplementedError, KeyError, IndexError):
+        # One without items by number must have the column itself; compute_loss says so if it does not.
+        return dataset
+    return dataset if isinstance(first, Mapping) and column in first else with_index(dataset, column)

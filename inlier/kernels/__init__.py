@@ -1,13 +1,13 @@
 """Robust loss kernels: what each loss counts for, once its size has been looked at.
 
-The idea and the scaling rule stand in :mod:`inlier.kernels.base`, the sixteen kernels in
-:mod:`inlier.kernels.estimation` and :mod:`inlier.kernels.noisy_labels`, the test of the paper's
-Definition 1 in :mod:`inlier.kernels.definition`.
+The idea and the scaling rule stand in :mod:`inlier.kernels._base`, the sixteen kernels in
+:mod:`inlier.kernels._estimation` and :mod:`inlier.kernels._noisy_labels`, the test of the paper's
+Definition 1 in :mod:`inlier.kernels._definition`.
 """
 
-from inlier.kernels.base import FunctionKernel, Kernel, get, names, register
-from inlier.kernels.definition import KernelCheck, check
-from inlier.kernels.estimation import (
+from inlier.kernels._base import FunctionKernel, Kernel, get, names, register
+from inlier.kernels._definition import KernelCheck, check
+from inlier.kernels._estimation import (
     Barron,
     CauchyLorentzian,
     Charbonnier,
@@ -17,7 +17,7 @@ from inlier.kernels.estimation import (
     Tukey,
     WelschLeclerc,
 )
-from inlier.kernels.noisy_labels import (
+from inlier.kernels._noisy_labels import (
     AsymmetricExponential,
     AsymmetricGeneralizedCrossEntropy,
     AsymmetricUnhinged,

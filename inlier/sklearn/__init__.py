@@ -1,15 +1,16 @@
-"""The adaptive alternation around any scikit-learn estimator that takes ``sample_weight``.
+"""Robust fits of any scikit-learn estimator that takes ``sample_weight``, which do no harm where nothing is wrong.
 
-The robust problem is a weighted version of the original one, so an estimator that can be fitted with weights
-can be made robust: fit, look at the losses, weigh each sample by how believable its loss is, fit again.
-:class:`AdaptiveRegressor` and :class:`AdaptiveClassifier` do that with the round of
-:mod:`inlier.alternation`.
+The robust problem is a weighted version of the original one, so an estimator that can be fitted with weights can be
+made robust: fit, compute the losses, weight each sample by its inlier probability, fit again. How far
+:class:`AdaptiveRegressor` and :class:`AdaptiveClassifier` go depends on the evidence: where it does not prove that
+something is wrong, no sample is given up.
 
-- ``learners``: fitting an estimator with weights and judging it, in-sample, out of fold, or by direct solves;
-- ``rounds``: the alternation, until the weights stop moving;
-- ``starts``, ``slab``, ``search``: other places to begin, for outliers that pull the first fit to themselves;
-- ``labels``: the fraction of right labels;
-- ``base``, ``regressor``, ``classifier``: the two classes.
+- ``_introspection``: what an estimator is;
+- ``_learners``: fitting it with weights, and predictions in-sample, out of fold, or by direct solves;
+- ``_residuals``: the evidence of a regression, one law or two groups of errors;
+- ``_robust``, ``_starts``: from a robust first fit, and from others, to weights;
+- ``_labels``: the evidence of a classification, from held-out probabilities;
+- ``_base``, ``_regressor``, ``_classifier``: the two classes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if tuple(int(part) for part in _sklearn.__version__.split(".")[:2]) < (1, 6):
         'pip install "inlier[sklearn]"'
     )
 
-from inlier.sklearn.classifier import AdaptiveClassifier
-from inlier.sklearn.regressor import AdaptiveRegressor
+from inlier.sklearn._classifier import AdaptiveClassifier
+from inlier.sklearn._regressor import AdaptiveRegressor
 
 __all__ = ["AdaptiveClassifier", "AdaptiveRegressor"]

@@ -1,8 +1,8 @@
 """nerfstudio: the methods ``robust-nerfacto`` and ``robust-nerfacto-tiny`` of ``ns-train``.
 
-nerfstudio loads the methods of all plugins at each start, and one that raises would take the others with it.
-So this module imports nothing by itself, and a method that cannot be had is a sentence that says why, which
-nerfstudio prints before it goes on without.
+nerfstudio loads the methods of all plugins at each start, and one that raises would stop the others too. So this
+module imports nothing by itself, and a method that cannot be loaded is a sentence with the reason, which nerfstudio
+prints before it goes on without.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SUPPORTED = "1.1."
 """How the supported versions of nerfstudio begin."""
 
 _METHODS = {
-    "robust_nerfacto_method": ("robust_nerfacto", "Nerfacto that learns which pixels to believe."),
+    "robust_nerfacto_method": ("robust_nerfacto", "Nerfacto with weights for outlier pixels."),
     "robust_nerfacto_tiny_method": (
         "robust_nerfacto_tiny",
-        "Robust Nerfacto, small: for a CPU or a quick look.",
+        "Robust Nerfacto, small: for a CPU or a first try.",
     ),
 }
 """The entry points: the function that makes the configuration, and what ``ns-train --help`` says."""
@@ -51,7 +51,7 @@ def _method(name: str) -> Any:
         if not installed.startswith(SUPPORTED):
             return Unavailable(f"which need nerfstudio {SUPPORTED}x where {installed} is installed")
         types = import_module("nerfstudio.plugins.types")
-        configs = import_module("inlier.integrations.nerfstudio.configs")
+        configs = import_module("inlier.integrations.nerfstudio._configs")
         return types.MethodSpecification(getattr(configs, function)(), description)
     except Exception as error:  # Whatever it is, the methods of others must go on.
         first = (str(error).splitlines() or [""])[0]

@@ -1,5 +1,5 @@
 "use strict";
-// The table of suspects: sorted, filtered and paged here. Every text of the user becomes a text node.
+// The table of suspects: sorted, filtered and paged here. Every text from the data becomes a text node.
 (() => {
   const PAGE = 50, PRINTED = 200, BARS = 8;
   const root = document.getElementById("suspects");
@@ -20,23 +20,23 @@
     if (text !== undefined) element.textContent = text;
     return element;
   }
-  function shown(x) {
+  function format(x) {
     if (Number.isNaN(x)) return "–";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
     const size = Math.abs(x);
     return size !== 0 && (size < 1e-3 || size >= 1e5) ? x.toExponential(2) : String(Number(x.toPrecision(4)));
   }
-  const chance = p => (Number.isNaN(p) ? "–" : p === 0 || p === 1 ? String(p) : p < 5e-4 ? "< 0.001" : p > 0.9995 ? "> 0.999" : p.toFixed(3));
+  const formatProbability = p => (Number.isNaN(p) ? "–" : p === 0 || p === 1 ? String(p) : p < 5e-4 ? "< 0.001" : p > 0.9995 ? "> 0.999" : p.toFixed(3));
   function bar(share) {
     const outer = make("i"), inner = make("b");
     inner.style.width = 100 * Math.min(Math.max(share || 0, 0), 1) + "%";
     outer.append(inner);
     return outer;
   }
-  function picture(s) {
+  function thumbnail(s) {
     const image = make("img");
     image.src = "data:image/png;base64," + s.image;
-    image.alt = "Picture of " + s.row;
+    image.alt = "Image of " + s.row;
     image.loading = "lazy";
     return image;
   }
@@ -46,14 +46,14 @@
     return span;
   }
 
-  // Columns: what a cell sorts by, how it looks, and which direction comes first.
+  // Columns: the sort key of a cell, how it is drawn, and the direction of the first click.
   const columns = [
-    {name: "Number", key: s => s.row, draw: opener, first: 1},
-    {name: "Picture", draw: s => (s.image ? picture(s) : cell("")), used: s => s.image, kind: "plain"},
+    {name: data.numbered, key: s => s.row, draw: opener, first: 1},
+    {name: "Image", draw: s => (s.image ? thumbnail(s) : cell("")), used: s => s.image, kind: "unlabelled"},
     {name: "Given", key: s => s.given, draw: s => cell(s.given), used: s => s.given !== "", first: 1},
     {name: "Suggested", key: s => s.suggested, draw: s => cell(s.suggested), used: s => s.suggested !== "", first: 1},
-    {name: "Inlier probability", key: s => s.probability, draw: drawChance, first: 1},
-    {name: "Loss", key: s => s.loss, draw: s => cell(shown(s.loss)), first: -1, kind: "figure"},
+    {name: "Inlier probability", key: s => s.probability, draw: drawProbability, first: 1},
+    {name: "Loss", key: s => s.loss, draw: s => cell(format(s.loss)), first: -1, kind: "figure"},
     {name: "Largest deviation", key: s => (s.deviations.length ? s.deviations[0].score : NaN), draw: drawDeviation,
       used: s => s.deviations.length, first: -1, kind: "whole"},
   ].filter(c => !c.used || suspects.some(c.used));
@@ -65,9 +65,9 @@
     button.setAttribute("aria-label", "Details of " + s.row);
     return button;
   }
-  function drawChance(s) {
-    const span = make("span", "chance");
-    span.append(make("span", "", chance(s.probability)), bar(s.probability));
+  function drawProbability(s) {
+    const span = make("span", "probability");
+    span.append(make("span", "", formatProbability(s.probability)), bar(s.probability));
     return span;
   }
   function drawDeviation(s) {
@@ -133,20 +133,69 @@
     block.append(make("h3", "", heading), ...content);
     return block;
   }
+  // What the reader decides about each suspect, for the file that `inlier fit --decisions` and `inlier fix` take.
+  const decisions = new Map();
+  const ACTIONS = [["keep", "Keep"], ["fix", "Fix"], ["drop", "Drop"]];
+  function decide(s, action, value) {
+    if (action) decisions.set(s.row, {action, given: s.given, value});
+    else decisions.delete(s.row);
+    at("download").disabled = decisions.size === 0;
+    at("download").textContent = "Download decisions" + (decisions.size ? " (" + grouped.format(decisions.size) + ")" : "");
+  }
+  function decision(s) {
+    const box = make("div", "choices"), known = decisions.get(s.row);
+    const value = make("input");
+    value.type = "text";
+    value.value = known ? known.value : s.suggested;
+    value.setAttribute("aria-label", "Corrected value of " + s.row);
+    const buttons = ACTIONS.map(([action, name]) => {
+      const button = make("button", "", name);
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(known !== undefined && known.action === action));
+      button.addEventListener("click", () => {
+        const again = button.getAttribute("aria-pressed") === "true";
+        if (action === "fix" && value.value === "") { value.focus(); return; }
+        buttons.forEach(other => other.setAttribute("aria-pressed", String(!again && other === button)));
+        decide(s, again ? "" : action, value.value);
+      });
+      return button;
+    });
+    value.addEventListener("input", () => {
+      const made = decisions.get(s.row);
+      if (made && made.action === "fix") decide(s, value.value === "" ? "" : "fix", value.value);
+    });
+    box.append(...buttons, value);
+    return box;
+  }
+  // Texts that a spreadsheet would evaluate get an apostrophe, as in the other files.
+  const quoted = text => '"' + text.replace(/^(?=[=@\t\r\n]|[+-](?![\d.]))/, "'").replaceAll('"', '""') + '"';
+  at("download").addEventListener("click", () => {
+    const lines = ["row,decision,given,value"];
+    for (const [row, d] of [...decisions].sort((a, b) => a[0] - b[0])) {
+      lines.push([row, d.action, quoted(d.given), quoted(d.action === "fix" ? d.value : "")].join(","));
+    }
+    const link = make("a");
+    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], {type: "text/csv"}));
+    link.download = "decisions.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  });
+
   function details(s) {
     const row = make("tr", "details"), data_cell = make("td"), panel = make("div", "panel");
     row.setAttribute("role", "row");
     data_cell.setAttribute("role", "cell");
     data_cell.colSpan = columns.length;
-    if (s.image) panel.append(picture(s));
+    if (s.image) panel.append(thumbnail(s));
     const labels = [["Given", s.given], ["Suggested", s.suggested]].filter(pair => pair[1] !== "");
-    panel.append(part("labels", "Judged", definitions(
-      [...labels, ["Inlier probability", chance(s.probability)], ["Loss", shown(s.loss)]])));
+    panel.append(part("labels", "Scores", definitions(
+      [...labels, ["Inlier probability", formatProbability(s.probability)], ["Loss", format(s.loss)]])));
+    panel.append(part("decision", "Decision", decision(s)));
     if (s.deviations.length) {
       const largest = Math.max(...s.deviations.map(d => (Number.isFinite(d.score) ? d.score : 0)), 1e-12);
       panel.append(part("unusual", "Largest deviations", ...s.deviations.slice(0, BARS).map(d => {
         const line = make("div", "deviation");
-        line.append(make("span", "", d.column), bar(d.score / largest), make("em", "", shown(d.score)),
+        line.append(make("span", "", d.column), bar(d.score / largest), make("em", "", format(d.score)),
           make("small", "", d.value + ", usually " + d.usual));
         return line;
       })));
@@ -183,7 +232,7 @@
       }
     }
     if (!page.length) {
-      const row = make("tr"), box = make("td", "empty", "No suspect matches.");
+      const row = make("tr"), box = make("td", "empty", "Nothing matches.");
       box.colSpan = columns.length;
       row.append(box);
       body.append(row);
@@ -191,7 +240,7 @@
     at("rows").replaceChildren(body);
     const last = first + page.length, all = suspects.length, n = order.length;
     const range = page.length ? grouped.format(first + 1) + "–" + grouped.format(last) + " of " : "";
-    at("status").textContent = range + grouped.format(n) + (n === 1 ? " suspect" : " suspects") +
+    at("status").textContent = range + grouped.format(n) + " " + data.unit +
       (n < all ? ", filtered from " + grouped.format(all) : "");
     const pages = Math.max(Math.ceil(n / state.size), 1);
     at("page").textContent = "Page " + (state.page + 1) + " of " + grouped.format(pages);
@@ -240,7 +289,7 @@
     const row = event.target.closest("tr.suspect");
     if (row && !String(getSelection())) toggle(row);
   });
-  // The arrows go from suspect to suspect.
+  // Arrow keys move between suspects.
   at("rows").addEventListener("keydown", event => {
     if (!event.target.matches(".opener") || !["ArrowDown", "ArrowUp"].includes(event.key)) return;
     const openers = [...at("rows").querySelectorAll(".opener")];
@@ -265,7 +314,7 @@
   }
   at("back").addEventListener("click", () => turn(-1));
   at("next").addEventListener("click", () => turn(1));
-  // On paper there are no pages to turn: print the first ones, as sorted and filtered.
+  // Paper has no pager: print the first suspects, as sorted and filtered.
   let before;
   addEventListener("beforeprint", () => {
     before = state.page;

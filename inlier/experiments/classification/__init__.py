@@ -1,0 +1,1 @@
+"""Image classification under label noise: ``experiment`` (rows and metrics), ``methods`` and ``figures``."""

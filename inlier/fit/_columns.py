@@ -1,0 +1,476 @@
+"""How each input column is read, and its values for the pipeline: float64, datetime64 or text.
+
+A column whose texts are numbers, dates, durations or yes/no in more than :data:`READABLE` of its cells is read
+so; each cell that does not fit is named, and is missing for the model. Any other text stays text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlier._errors import InputError, quoted
+from inlier.fit import _written as written
+from inlier.fit._tables import is_text, is_vector
+
+Array = npt.NDArray[Any]
+Kind = Literal["number", "yes/no", "duration", "date", "text", "embedding"]
+
+READABLE = 0.95
+"""A column of texts is of a type if more than this share of its cells can be read as that type."""
+MAX_MAGNITUDE = 1e100
+"""Larger numbers are taken to be errors like infinite ones: their squares overflow."""
+ID_NAME = re.compile(
+    r"(.*[ _.-])?(id|uuid|guid|index|row|rownames|row_?number)|.*Id|unnamed: \d+|__index_.*|", re.I
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """An input column, and how its texts are read.
+
+    Args:
+        name: Its name.
+        kind: ``number``, ``yes/no``, ``duration``, ``date``, ``text`` or ``embedding``, a vector in each cell.
+        decimal: The decimal mark of numbers.
+        unit: The most frequent unit or currency of numbers.
+        percent: What one per cent is worth in a column of bare numbers.
+        month_first: Whether 1/2/2020 is in January.
+        century: The first year of the hundred that two-digit years stand for.
+        yes: The word for yes.
+        missing: Numbers that stand for a missing value.
+        width: The length of vectors.
+        source: Where vectors come from: the cells, their texts by an encoder, or an ``.npy`` file.
+    """
+
+    name: str
+    kind: Kind
+    decimal: Literal[".", ","] = "."
+    unit: str = ""
+    percent: float = 1.0
+    month_first: bool = True
+    century: int = 1950
+    yes: str = "yes"
+    missing: tuple[float, ...] = ()
+    width: int = 0
+    source: Literal["cells", "text", "npy"] = "cells"
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of its columns in the frame: a vector has one for each of its numbers."""
+        if self.kind != "embedding":
+            return [self.name]
+        return [f"{self.name}[{place}]" for place in range(self.width)]
+
+    def __str__(self) -> str:
+        """Return what is known of it, in words."""
+        words: list[str] = [self.kind]
+        if self.kind == "embedding":
+            words = [f"{'text, ' if self.source == 'text' else ''}embedding of {self.width} numbers"]
+        if self.decimal == ",":
+            words.append("decimal comma")
+        if self.unit:
+            words.append(f"unit {self.unit}")
+        words += [f"{number:g} is missing" for number in self.missing]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class SuspectCell:
+    """A cell that does not fit its column.
+
+    Args:
+        position: The row, from 0.
+        column: The name of the column.
+        value: The cell, as it is in the file.
+        reason: What does not fit.
+    """
+
+    position: int
+    column: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The values of a column, and which of its cells do not fit.
+
+    Args:
+        column: How it was read.
+        values: float64 with NaN, datetime64 with NaT, or an Arrow array of texts.
+        suspects: The cells that do not fit; those that could not be read are missing.
+        notes: What else is worth knowing, in words.
+    """
+
+    column: Column
+    values: Any
+    suspects: list[SuspectCell] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+
+def infer_columns(table: pa.Table) -> tuple[list[Reading], dict[str, str]]:
+    """Return the columns that can be used, read; and why each of the others cannot.
+
+    Args:
+        table: The input columns, without the target.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = pa.table({"size": ["1,250 kg", None, "30 kg"], "one": ["a", "a", "a"]})
+        >>> used, unused = infer_columns(table)
+        >>> print(used[0].column, used[0].values, unused)
+        number, unit kg [1250.   nan   30.] {'one': 'constant'}
+    """
+    used, unused = [], {}
+    for name in table.column_names:
+        values = decoded(table[name])
+        reason = _reason_not_used(name, values)
+        if reason:
+            unused[name] = reason
+        else:
+            used.append(infer_column(name, values))
+    return used, unused
+
+
+def _reason_not_used(name: str, values: Any) -> str:
+    """Return why nothing can be learned from a column; an empty string if something can."""
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    present = len(values) - values.null_count
+    if present == 0:
+        return "empty"
+    if is_vector(values.type):
+        return ""
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    if distinct == 1 and present == len(values):
+        return "constant"
+    discrete = pa.types.is_integer(values.type) or is_text(values.type)
+    if discrete and distinct == len(values) and ID_NAME.fullmatch(name.strip()):
+        return "an identifier, different in every row"
+    return ""
+
+
+def infer_column(name: str, values: Any) -> Reading:
+    """Return a column, read as the type that most of its cells have.
+
+    Args:
+        name: Its name.
+        values: An Arrow array, without dictionary encoding and blank texts.
+    """
+    if is_vector(values.type):
+        lengths = pc.list_value_length(values.drop_null())
+        return read_column(Column(name, "embedding", width=int(pc.max(lengths).as_py())), values)
+    if not is_text(values.type):
+        kind: Kind = "date" if _is_time(values.type) else "number"
+        reading = read_column(Column(name, kind), values)
+        return _with_sentinels(reading) if kind == "number" else reading
+    plain = _plain_numbers(values)
+    if plain is not None:
+        return _with_sentinels(Reading(Column(name, "number"), plain))
+    texts, codes = _distinct(values)
+    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+    counts = np.where([_is_sentinel(text) for text in texts], 0, counts)
+    for infer in (_infer_yes_no, _infer_number, _infer_date, _infer_duration):
+        column = infer(name, texts, counts)
+        if column is not None:
+            reading = _read_texts(column, texts, codes)
+            return _with_sentinels(reading) if column.kind == "number" else reading
+    return Reading(Column(name, "text"), values)
+
+
+def _enough(read: Array, counts: Array) -> bool:
+    """Return whether enough cells were read, given which of the distinct texts were."""
+    total = counts.sum()
+    return bool(total > 0 and counts[read].sum() > READABLE * total)
+
+
+def _infer_yes_no(name: str, texts: list[str], counts: Array) -> Column | None:
+    answers = [written.yes_or_no(text) for text in texts]
+    weight: dict[str, int] = {}
+    for (value, yes), count in zip(answers, counts, strict=True):
+        if value == value:
+            weight[yes] = weight.get(yes, 0) + int(count)
+    read = np.array([value == value for value, _ in answers], dtype=bool)
+    both = {value for value, _ in answers} >= {0.0, 1.0}
+    if not (both and _enough(read, counts)):
+        return None
+    return Column(name, "yes/no", yes=max(weight, key=lambda word: weight[word]))
+
+
+def _infer_number(name: str, texts: list[str], counts: Array) -> Column | None:
+    numbers = [written.split_number(text) for text in texts]
+    if not _enough(np.array([number is not None for number in numbers], dtype=bool), counts):
+        return None
+    decimal = written.decimal_mark(numbers, counts)
+    units: dict[str, int] = {}
+    remarks = 0
+    for number, count in zip(numbers, counts, strict=True):
+        if number is not None:
+            units[number.unit] = units.get(number.unit, 0) + int(count)
+            remarks += int(count) if number.remark else 0
+    unit = max(units, key=lambda text: units[text])
+    # "2 rooms near the lake" and the like are texts that begin with a number.
+    if remarks > counts.sum() / 2:
+        return None
+    percent = 1.0
+    if "%" in units and unit == "":
+        values = np.array([np.nan if n is None else n.value(decimal) for n in numbers])
+        signs = np.array([n is not None and n.unit == "%" for n in numbers])
+        present = np.isfinite(values)
+        percent = written.percent_factor(values[present & signs], values[present & ~signs])
+    column = Column(name, "number", decimal, unit, percent)
+    read = np.array([_number(column, number)[0] is not None for number in numbers], dtype=bool)
+    return column if _enough(read, counts) else None
+
+
+def _infer_date(name: str, texts: list[str], counts: Array) -> Column | None:
+    dates = [written.split_date(text) for text in texts]
+    if not _enough(np.array([date is not None for date in dates], dtype=bool), counts):
+        return None
+    first = written.month_first(dates, counts)
+    return Column(name, "date", month_first=first, century=written.century_of(dates))
+
+
+def _infer_duration(name: str, texts: list[str], counts: Array) -> Column | None:
+    read = np.array([written.duration(text) == written.duration(text) for text in texts], dtype=bool)
+    return Column(name, "duration") if _enough(read, counts) else None
+
+
+def _with_sentinels(reading: Reading) -> Reading:
+    """Take out numbers like -999 that stand for a missing value."""
+    found = written.sentinel_numbers(reading.values)
+    if not found:
+        return reading
+    cells = [f"{number:g} in {int((reading.values == number).sum()):,} cells" for number in found]
+    column = Column(**(reading.column.__dict__ | {"missing": tuple(found)}))
+    values = np.where(np.isin(reading.values, found), np.nan, reading.values)
+    return Reading(column, values, reading.suspects, (*reading.notes, f"{', '.join(cells)} taken as missing"))
+
+
+def read_column(column: Column, values: Any) -> Reading:
+    """Read a column as another table's column of the same name was read.
+
+    Args:
+        column: How.
+        values: An Arrow array.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> reading = read_column(Column("size", "number", ","), pa.chunked_array([["1,5", "large"]]))
+        >>> reading.values.tolist(), reading.suspects[0].reason
+        ([1.5, nan], 'not a number')
+    """
+    values = decoded(values)
+    if column.kind == "embedding":
+        return Reading(column, _vectors(column, values))
+    if column.kind == "text":
+        return Reading(column, values if is_text(values.type) else decoded(values.cast(pa.string())))
+    if is_text(values.type):
+        plain = _plain_numbers(values) if column.kind == "number" else None
+        reading = Reading(column, plain) if plain is not None else _read_texts(column, *_distinct(values))
+    elif column.kind == "date":
+        if not _is_time(values.type):
+            return _unreadable(column, values, "datetime64[us]", "not a date")
+        times = values.cast(pa.timestamp("us"), safe=False)
+        reading = Reading(column, np.asarray(times.to_numpy(), dtype="datetime64[us]"))
+    elif _is_time(values.type):
+        return _unreadable(column, values, np.float64, "a date, not a number")
+    else:
+        reading = _finite(Reading(column, _floats(values)))
+    if column.missing:
+        kept = np.where(np.isin(reading.values, column.missing), np.nan, reading.values)
+        reading = Reading(column, kept, reading.suspects, reading.notes)
+    return reading
+
+
+def _vectors(column: Column, values: Any) -> Array:
+    """Return vectors of one length as a matrix; missing ones are zero."""
+    if not is_vector(values.type):
+        raise InputError(
+            f"column {quoted(column.name)} holds {quoted(values.type)} where vectors are expected"
+        )
+    matrix = np.zeros((len(values), column.width), np.float32)
+    present = np.asarray(values.is_valid().to_numpy())
+    kept = values.drop_null()
+    if pc.any(pc.not_equal(pc.list_value_length(kept), column.width)).as_py():
+        raise InputError(f"column {quoted(column.name)} holds vectors of other lengths than {column.width}")
+    numbers = np.asarray(pc.list_flatten(kept).cast(pa.float32(), safe=False).to_numpy())
+    matrix[present] = np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, column.width)
+    return matrix
+
+
+def _unreadable(column: Column, values: Any, dtype: Any, reason: str) -> Reading:
+    """Return a column of which no cell can be read."""
+    suspects = [
+        SuspectCell(position, column.name, str(cell), reason)
+        for position, cell in enumerate(values.to_pylist())
+        if cell is not None
+    ]
+    return Reading(column, np.full(len(values), "NaT" if dtype != np.float64 else np.nan, dtype), suspects)
+
+
+def _read_texts(column: Column, texts: list[str], codes: Array) -> Reading:
+    """Read each distinct text, and spread the values over the rows."""
+    dtype, missing = ("datetime64[us]", "NaT") if column.kind == "date" else (np.float64, np.nan)
+    read = np.full(len(texts) + 1, missing, dtype)  # The last is for missing cells, whose code is -1.
+    reasons = [""] * (len(texts) + 1)
+    for place, text in enumerate(texts):
+        if not _is_sentinel(text):
+            value, reasons[place] = _read_text(column, text)
+            if value is not None:
+                read[place] = value
+    named = np.flatnonzero(np.array([bool(reason) for reason in reasons])[codes])
+    suspects = [
+        SuspectCell(int(position), column.name, texts[codes[position]], reasons[codes[position]])
+        for position in named
+    ]
+    return _finite(Reading(column, read[codes], suspects), texts, codes)
+
+
+def _read_text(column: Column, text: str) -> tuple[Any, str]:
+    """Return the value of one text, None if it has none; and what is wrong with it, if anything."""
+    if column.kind == "number":
+        return _number(column, written.split_number(text))
+    if column.kind == "yes/no":
+        value, _ = written.yes_or_no(text)
+        return (value, "") if value == value else (None, "neither yes nor no")
+    if column.kind == "duration":
+        value = written.duration(text)
+        return (value, "") if value == value else (None, "not a duration")
+    date = written.split_date(text)
+    moment = None if date is None else date.value(column.month_first, column.century)
+    if date is None or moment is None or np.isnat(moment):
+        return None, "not a date"
+    beyond = date.either and (date.month if column.month_first else date.day) > 12
+    return moment, "day and month in another order than in the rest" if beyond else ""
+
+
+def _number(column: Column, number: written.WrittenNumber | None) -> tuple[float | None, str]:
+    if number is None:
+        return None, "not a number"
+    value = number.value(column.decimal)
+    if value != value:
+        return None, "digits in other groups than in the rest"
+    if number.unit == "%" and column.unit == "":
+        return column.percent * value, "a per cent sign, unlike the rest"
+    factor = written.unit_factor(number.unit, column.unit)
+    if factor != factor:
+        return None, f"unit {number.unit}, unlike the rest"
+    return factor * value, f"followed by {number.remark!r}" if number.remark else ""
+
+
+def _finite(reading: Reading, texts: list[str] | None = None, codes: Array | None = None) -> Reading:
+    """Name infinite and absurdly large numbers, which are missing for the model."""
+    values = reading.values
+    if values.dtype.kind == "M":
+        return reading
+    bad = np.abs(values) > MAX_MAGNITUDE
+    if not bad.any():
+        return reading
+    cells = [
+        SuspectCell(
+            int(position),
+            reading.column.name,
+            texts[codes[position]] if texts is not None and codes is not None else f"{values[position]:g}",
+            "not a finite number, or beyond 1e100",
+        )
+        for position in np.flatnonzero(bad)
+    ]
+    return Reading(
+        reading.column,
+        np.where(bad, np.nan, values),
+        sorted_cells([*reading.suspects, *cells]),
+        reading.notes,
+    )
+
+
+def sorted_cells(cells: Sequence[SuspectCell]) -> list[SuspectCell]:
+    """Return cells by row."""
+    return sorted(cells, key=lambda cell: cell.position)
+
+
+def to_frame(readings: Sequence[Reading], rows: int) -> pd.DataFrame:
+    """Return columns as the pipeline takes them: float64, datetime64, or text.
+
+    Args:
+        readings: The columns, read.
+        rows: The number of rows, which a frame without columns would lose.
+    """
+    columns: dict[str, Any] = {}
+    for reading in readings:
+        column = reading.column
+        if column.kind == "embedding":
+            columns |= dict(zip(column.outputs, reading.values.T, strict=True))
+        else:
+            columns[column.name] = reading.values.to_pandas() if column.kind == "text" else reading.values
+    return pd.DataFrame(columns, index=range(rows))
+
+
+def decoded(values: Any) -> Any:
+    """Return values without dictionary encoding, texts without blanks around them and none that is blank."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if is_text(values.type):
+        values = values.cast(pa.large_string())
+        values = pc.utf8_trim_whitespace(values)
+        blank = pc.equal(values, "")
+        if pc.any(blank).as_py():
+            values = pc.if_else(blank, pa.scalar(None, values.type), values)
+    return values
+
+
+def to_floats(values: Any) -> Array:
+    """Return an Arrow array of numbers, booleans or times of day as float64, NaN for missing."""
+    return _floats(decoded(values))
+
+
+def _floats(values: Any) -> Array:
+    kind = values.type
+    if pa.types.is_time(kind):
+        values = pc.divide(values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
+    elif pa.types.is_duration(kind):
+        values = pc.divide(
+            values.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6
+        )
+    else:
+        values = values.cast(pa.float64(), safe=False)
+    return np.array(values.to_numpy(), dtype=np.float64)
+
+
+def _plain_numbers(texts: Any) -> Array | None:
+    """Return texts that are all numbers in the computer's notation, without going through each of them."""
+    code = pc.match_substring_regex(texts, r"^[-+]?0\d|[a-df-zA-DF-Z]")
+    if pc.any(code).as_py():
+        return None
+    try:
+        values = np.array(texts.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except pa.ArrowInvalid:
+        return None
+    return None if (np.abs(values) > MAX_MAGNITUDE).any() else values
+
+
+def _distinct(texts: Any) -> tuple[list[str], Array]:
+    """Return the distinct texts, and the place of each row's text among them; -1 if missing."""
+    encoded = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    if isinstance(encoded, pa.ChunkedArray):  # More than one array can hold.
+        encoded = pa.concat_arrays(encoded.chunks)
+    encoded = encoded.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.dictionary.to_pylist(), codes
+
+
+def _is_sentinel(text: str) -> bool:
+    return text.casefold() in written.SENTINEL_WORDS
+
+
+def _is_time(kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

@@ -1,0 +1,205 @@
+"""What a person decided about suspect rows: to keep, to fix or to drop them; and the table that follows from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from inlier._errors import InputError, quoted
+from inlier._files import write_whole
+from inlier.fit._outputs import write_table
+from inlier.fit._record import TableRun, read_run
+from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
+from inlier.fit._written import MARKS, split_number
+
+__all__ = ["Decision", "apply_decisions", "fix_table", "read_decisions"]
+
+ACTIONS = ("keep", "fix", "drop")
+MAX_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do about one row.
+
+    Args:
+        row: Its number, as in the ranking.
+        action: ``keep``, ``fix`` or ``drop``.
+        given: The target in the table when this was decided; empty if unknown.
+        value: The target that it gets, if it is fixed.
+    """
+
+    row: int
+    action: str
+    given: str = ""
+    value: str = ""
+
+
+def read_decisions(path: Path) -> list[Decision]:
+    """Return the decisions of a CSV file with the columns ``row``, ``decision``, ``given`` and ``value``.
+
+    Raises:
+        InputError: If a line is not a decision, or a row has two.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "decisions.csv")
+        >>> _ = path.write_text("row,decision,given,value\\n7,fix,cat,dog\\n9,drop,cat,\\n")
+        >>> read_decisions(path)[0]
+        Decision(row=7, action='fix', given='cat', value='dog')
+    """
+    table = inspect_table(path)
+    check_columns(table, ["row", "decision"], "decisions")
+    names = [name for name in ("row", "decision", "given", "value") if name in table.names]
+    found: dict[int, Decision] = {}
+    for place, entry in enumerate(read_columns(table, names, Limits(gigabytes=MAX_BYTES / 1e9)).to_pylist()):
+        number, action = str(entry["row"] or ""), str(entry["decision"] or "")
+        line = f"decisions {quoted(path)}, line {place + table.first_row}"
+        if not number.isdecimal():
+            raise InputError(f"{line}: row {quoted(number)} is not a number")
+        if action not in ACTIONS:
+            raise InputError(f"{line}: {quoted(action)} is no decision; choose from {', '.join(ACTIONS)}")
+        value = unescaped(entry.get("value") or "")
+        if action == "fix" and not value:
+            raise InputError(f"{line}: row {number} is to be fixed, but no value is given")
+        if int(number) in found:
+            raise InputError(f"{line}: row {number} was decided before")
+        found[int(number)] = Decision(int(number), action, unescaped(entry.get("given") or ""), value)
+    return list(found.values())
+
+
+def unescaped(text: str) -> str:
+    """Return a text without the apostrophe that keeps a spreadsheet from evaluating it.
+
+    Example:
+        >>> unescaped("'=rose"), unescaped("'tis")
+        ('=rose', "'tis")
+    """
+    return text[1:] if text[:1] == "'" and text[1:2] in ("=", "@", "+", "-", "\t", "\r", "\n") else text
+
+
+def apply_decisions(
+    cells: pa.Table, target: str, decisions: Sequence[Decision], first_row: int
+) -> tuple[pa.Table, set[int]]:
+    """Return the table with fixed targets, and the positions of the rows to drop.
+
+    Args:
+        cells: The table.
+        target: The column that is fixed.
+        decisions: What was decided.
+        first_row: The number of its first row.
+
+    Raises:
+        InputError: If a row does not exist, or its target is not what it was when this was decided.
+    """
+    if not decisions:
+        return cells, set()
+    column = cells[target]
+    values = column.to_pylist()
+    dropped = set()
+    for decision in decisions:
+        position = decision.row - first_row
+        if not 0 <= position < len(values):
+            raise InputError(
+                f"decisions: row {decision.row} does not exist; the last is {len(values) + first_row - 1}"
+            )
+        if not _same(values[position], decision.given):
+            raise InputError(
+                f"decisions: {quoted(target)} of row {decision.row} is {quoted(values[position])}, and was "
+                f"{quoted(decision.given)} when this was decided: the table has changed"
+            )
+        if decision.action == "drop":
+            dropped.add(position)
+        elif decision.action == "fix":
+            values[position] = _converted(decision, column.type)
+    fixed = pa.chunked_array([pa.array(values, column.type)])
+    return cells.set_column(cells.schema.get_field_index(target), target, fixed), dropped
+
+
+def _same(cell: Any, given: str) -> bool:
+    """Return whether a cell is what it was: the same text, or the same number."""
+    if not given or cell is None or str(cell).strip() == given.strip():
+        return True
+    number = split_number(str(cell))
+    try:
+        wanted = float(given)
+    except ValueError:
+        return False
+    read = [] if number is None else [number.value(mark) for mark in MARKS]
+    return any(abs(value - wanted) <= 1e-4 * abs(wanted) for value in read)
+
+
+def _converted(decision: Decision, kind: Any) -> Any:
+    try:
+        return pa.scalar(decision.value).cast(kind).as_py()
+    except pa.ArrowInvalid:
+        raise InputError(
+            f"decisions: row {decision.row} cannot become {quoted(decision.value)}: the column holds {kind}"
+        ) from None
+
+
+def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[Path, int, int]:
+    """Write the table of a fit with what was decided, next to the original.
+
+    Args:
+        folder: The output of ``inlier fit``.
+        decisions: The decisions.
+        out: The new file; by default that of the original with ``-fixed`` in its name.
+
+    Returns:
+        The new file, how many rows were fixed, and how many were dropped.
+
+    Raises:
+        InputError: If something does not fit, or the file exists.
+    """
+    run = read_run(folder)
+    if not isinstance(run, TableRun):
+        raise InputError(f"{quoted(folder)} is a fit of images; move or delete the files yourself")
+    source = inspect_table(Path(run.data))
+    check_columns(source, [run.target.name], "target")
+    decided = read_decisions(decisions)
+    cells = read_columns(source, [run.target.name] if source.format == "csv" else source.names)
+    fixed, dropped = apply_decisions(cells, run.target.name, decided, source.first_row)
+    out = out or _beside(source)
+    if out.exists() or out.is_symlink():
+        raise InputError(f"out {quoted(out)} exists; choose another name with --out")
+    if not out.parent.is_dir():
+        raise InputError(f"out {quoted(out)}: folder {quoted(out.parent)} does not exist; create it first")
+    changed = {d.row - source.first_row: d.value for d in decided if d.action == "fix"}
+    if source.format == "csv" and source.compression is None:
+        write_whole(out, _rewritten(source, run.target.name, changed, dropped))
+    else:
+        kept = [position for position in range(fixed.num_rows) if position not in dropped]
+        write_table(fixed.take(pa.array(kept, pa.int64())), out)
+    return out, len(changed), len(dropped)
+
+
+def _beside(source: TableFile) -> Path:
+    suffix = ".parquet" if source.format == "parquet" else ".csv"
+    stem = source.path.name.partition(".")[0]
+    return source.path.with_name(f"{stem}-fixed{suffix}")
+
+
+def _rewritten(source: TableFile, target: str, changed: dict[int, str], dropped: set[int]) -> bytes:
+    """Return a CSV file with some targets changed and some rows left out; all else as it was."""
+    text = source.path.read_bytes().decode(source.encoding)
+    lines = text.splitlines(keepends=True)
+    out = io.StringIO(newline="")
+    out.write("".join(lines[: source.skipped]))
+    reader = csv.reader(io.StringIO("".join(lines[source.skipped :]), newline=""), delimiter=source.delimiter)
+    ending = "\r\n" if "\r\n" in text else "\n"
+    writer = csv.writer(out, delimiter=source.delimiter, lineterminator=ending)
+    writer.writerow(next(row for row in reader if row))
+    place = source.names.index(target)
+    for position, row in enumerate(row for row in reader if row):
+        if position not in dropped:
+            if position in changed:
+                row[place] = changed[position]
+            writer.writerow(row)
+    return out.getvalue().encode(source.encoding)

@@ -1,0 +1,238 @@
+"""The target column: regression or classification, its values, and the cells that do not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from inlier._errors import InputError, quoted
+from inlier.fit._columns import Array, Column, SuspectCell, decoded, infer_column
+
+Task = Literal["regression", "classification"]
+TASKS = ("auto", "regression", "classification")
+MAX_INTEGER_CLASSES, ROWS_PER_CLASS = 10, 10
+"""Integers are classes if at most this many are distinct, each with this many rows on average."""
+MIN_ROWS = 10
+MORE_FREQUENT = 20
+SHORTEST = 3
+"""A label of at least three letters may be a misspelled one that is this many times as frequent: measured by
+``python -m benchmarks.fit_spelling``. Codes of two letters are next to each other by design."""
+MAX_CLASSES = 1000
+MAX_PROBABILITIES = 30_000_000
+"""Limit of rows times classes: the probability of each class is kept in memory for every row."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of the rows that have one.
+
+    Args:
+        column: Its column, and how it was read.
+        task: What it is a target for.
+        content: What its values are, in words.
+        type: The type of its values, as Arrow calls it.
+        values: float64, or class labels as text.
+        rows: Positions of the rows that have a target.
+        total: The number of all rows.
+        suspects: Cells that are no target, or an odd one.
+        notes: What is worth knowing about it.
+    """
+
+    column: Column
+    task: Task
+    content: str
+    type: str
+    values: Array
+    rows: Array
+    total: int
+    suspects: list[SuspectCell] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its column."""
+        return self.column.name
+
+    def without(self, dropped: Collection[int]) -> Target:
+        """Return the target without some rows."""
+        kept = ~np.isin(self.rows, list(dropped))
+        cells = [cell for cell in self.suspects if cell.position not in dropped]
+        return replace(self, values=self.values[kept], rows=self.rows[kept], suspects=cells)
+
+
+def infer_target(name: str, column: Any, task: str) -> Target:
+    """Return the target, and whether it is for regression or classification.
+
+    Args:
+        name: The name of its column.
+        column: The column, an Arrow array.
+        task: ``regression``, ``classification``, or ``auto``: text, booleans and integers of few distinct
+            values (:data:`MAX_INTEGER_CLASSES`) are classes. Texts of which more than 95 % are numbers are
+            numbers; rows with another text are named and left out.
+
+    Raises:
+        InputError: If there is nothing to learn, or text where numbers are required.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> infer_target("pet", pa.chunked_array([["cat", "dog", None] * 10]), "auto").task
+        'classification'
+        >>> target = infer_target("size", pa.chunked_array([[f"{k}.5 kg" for k in range(30)] + ["large"]]), "auto")
+        >>> target.task, target.suspects[0].value
+        ('regression', 'large')
+    """
+    column = decoded(column)
+    if len(column) == column.null_count:
+        raise InputError(f"target {quoted(name)} has no value in any of {len(column):,} rows")
+    reading = infer_column(name, column)
+    kind = reading.column.kind
+    if kind == "date":
+        raise InputError(f"target {quoted(name)} holds dates; choose a column of numbers or classes")
+    boolean = pa.types.is_boolean(column.type)
+    texts = kind in ("text", "yes/no") or boolean
+    present = np.asarray(column.is_valid().to_numpy())
+    if not texts:
+        present = ~np.isnan(reading.values)
+    rows = np.flatnonzero(present)
+    _check_rows(name, len(rows))
+    labels = np.asarray(column.cast(pa.string()).to_numpy(), dtype=object) if texts else reading.values
+    values = labels[rows]
+    distinct = np.unique(values.astype(str) if texts else values)
+    if len(distinct) == 1:
+        raise InputError(
+            f"target {quoted(name)} is {quoted(distinct[0])} in every row; nothing can be learned"
+        )
+    if texts:
+        content = "true and false" if boolean else f"{len(distinct):,} distinct texts"
+        if task == "regression":
+            raise InputError(f"target {quoted(name)} holds {content}; regression needs numbers")
+        chosen: Task = "classification"
+    else:
+        integers = bool((distinct == np.round(distinct)).all())
+        few = integers and len(distinct) <= min(MAX_INTEGER_CLASSES, len(rows) / ROWS_PER_CLASS)
+        chosen = "classification" if task == "classification" or (task == "auto" and few) else "regression"
+        content = f"{len(distinct):,} distinct {'integers' if integers else 'numbers'}"
+    notes, suspects = reading.notes, list(reading.suspects)
+    if chosen == "classification":
+        if not texts:
+            values = _as_text(values)
+        _check_classes(name, values)
+        notes += spelling_variants(values)
+        known = {cell.position for cell in suspects}
+        reasons = misspelled(values)
+        suspects += [
+            SuspectCell(int(row), name, label, reasons[label])
+            for row, label in zip(rows, values, strict=True)
+            if label in reasons and int(row) not in known
+        ]
+    return Target(
+        reading.column,
+        chosen,
+        content,
+        _label_type(kind, values) if chosen == "classification" else "double",
+        values,
+        rows,
+        len(column),
+        suspects,
+        notes,
+    )
+
+
+def spelling_variants(labels: Array) -> tuple[str, ...]:
+    """Return the classes that differ only in case, blanks and punctuation, each with its spellings, in words.
+
+    Example:
+        >>> import numpy as np
+        >>> spelling_variants(np.array(["NY", "NY", "N.Y.", "ny", "LA"], dtype=object))
+        ("one class in 3 spellings: 'NY' (2), 'N.Y.' (1), 'ny' (1)",)
+    """
+    names, counts = np.unique(labels.astype(str), return_counts=True)
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        groups.setdefault(re.sub(r"[\W_]+", "", name.casefold()) or name, []).append((name, count))
+    found = []
+    for spellings in groups.values():
+        if len(spellings) > 1:
+            spellings.sort(key=lambda entry: -entry[1])
+            each = ", ".join(f"{quoted(name)} ({count:,})" for name, count in spellings)
+            found.append(f"one class in {len(spellings)} spellings: {each}")
+    return tuple(found)
+
+
+def misspelled(labels: Array) -> dict[str, str]:
+    """Return the labels that look like a slip of the pen in a far more frequent one, each with the reason.
+
+    That is, they differ by one letter (replaced, left out, added or swapped with the next), and the other is
+    :data:`MORE_FREQUENT` times as frequent. Digits tell classes apart, and never count.
+
+    Example:
+        >>> import numpy as np
+        >>> misspelled(np.array(["yes"] * 40 + ["yxs", "no", "t1"] + ["t2"] * 40, dtype=object))
+        {'yxs': "spelled like 'yes', which is 40 times as frequent"}
+    """
+    names, counts = np.unique(labels.astype(str), return_counts=True)
+    found = {}
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        near = [
+            (other, times)
+            for other, often in zip(names.tolist(), counts.tolist(), strict=True)
+            if (times := often // count) >= MORE_FREQUENT and _one_slip(name, other)
+        ]
+        if near and len(name) >= SHORTEST:
+            other, times = max(near, key=lambda entry: entry[1])
+            found[name] = f"spelled like {quoted(other)}, which is {times:,} times as frequent"
+    return found
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """Return whether two texts differ by one letter, or by two neighbours swapped."""
+    if a == b or abs(len(a) - len(b)) > 1:
+        return False
+    start = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    rest_a, rest_b = a[start:], b[start:]
+    if rest_a[:1].isdigit() and rest_b[:1].isdigit():
+        return False
+    swapped = rest_a[:2] == rest_b[:2][::-1] and rest_a[2:] == rest_b[2:]
+    return rest_a[1:] == rest_b[1:] or rest_a[1:] == rest_b or rest_a == rest_b[1:] or swapped
+
+
+def _as_text(numbers: Array) -> Array:
+    """Return numbers that are class labels as text: 1, not 1.0, where all are integers."""
+    integers = bool((numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53)
+    return (numbers.astype(np.int64) if integers else numbers).astype(str).astype(object)
+
+
+def _label_type(kind: str, values: Array) -> str:
+    """Return the type of class labels, which predictions have too."""
+    distinct = set(values.tolist())
+    if kind == "number" and all(re.fullmatch(r"-?\d{1,18}", label) for label in distinct):
+        return "int64"
+    return "bool" if {label.casefold() for label in distinct} == {"true", "false"} else "string"
+
+
+def _check_rows(name: str, rows: int) -> None:
+    if rows < MIN_ROWS:
+        raise InputError(
+            f"target {quoted(name)} has a value in only {rows} row{'s' if rows != 1 else ''}; "
+            f"at least {MIN_ROWS} are needed"
+        )
+
+
+def _check_classes(name: str, values: Array) -> None:
+    """Raise if there are too many classes, or only one with enough rows."""
+    counts = np.sort(np.unique(values.astype(str), return_counts=True)[1])
+    limit = min(MAX_CLASSES, len(values) // 2, MAX_PROBABILITIES // len(values))
+    if len(counts) > limit:
+        raise InputError(
+            f"target {quoted(name)} has {len(counts):,} distinct values in {len(values):,} rows, too many "
+            f"for classes (the limit here is {limit:,}); choose another target"
+        )
+    if counts[-2] < 2:
+        raise InputError(
+            f"target {quoted(name)} has only one class with more than one row; at least 2 are needed"
+        )

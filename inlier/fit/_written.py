@@ -1,0 +1,369 @@
+"""Numbers, dates, durations and yes/no as people write them: from texts to values.
+
+Each function takes the distinct texts of a column and returns one value for each, NaN or NaT for a text that
+it cannot read. How a whole column is read (the decimal mark, the order of day and month, the century of
+two-digit years) is decided from all of its texts, and then applied to each.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+SPACES = " \u00a0\u2007\u2009\u202f"
+CURRENCIES = r"[$€£¥₹₽₩₺₪₫฿]|(?:US|CA|AU|NZ|HK|R)\$|USD|EUR|GBP|JPY|CHF|CNY|INR|Rs\.?|Fr\.|kr\.?"
+NUMBER = re.compile(
+    rf"""(?P<bracket>\()?\s*(?P<sign>[-+−–]?)\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−–]?)
+    (?P<core>\d[\d.,'’_{SPACES}]*|[.,]\d+)(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?![\d.]))?
+    (?P<after>-)?\s*(?P<unit>{CURRENCIES}|[^\W\d_][^\s\d()]*|[%‰°"′″][^\s\d()]*)?\s*(?(bracket)\))
+    (?P<remark>[\s,;(/]\D*)?""",
+    re.VERBOSE,
+)
+MARKS = {
+    decimal: re.compile(
+        rf"""(?P<whole>0|[1-9]\d*|[1-9]\d{{0,2}}(?P<mark>[{re.escape(other)}'’_{SPACES}])(?:\d{{2,3}}(?P=mark))*\d{{3}}|)
+        (?:{re.escape(decimal)}(?P<part>\d*))?""",
+        re.VERBOSE,
+    )
+    for decimal, other in ((".", ","), (",", "."))
+}
+"""By decimal mark: digits without leading zeros, in groups or not (groups of two are Indian), and decimals."""
+MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "Mio": 1e6, "bn": 1e9, "B": 1e9, "Mrd": 1e9}
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTH_NAMES = {name: number for number, name in enumerate(MONTHS, 1)} | {
+    "mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12,
+}  # fmt: skip
+DATE = re.compile(
+    r"""(?:[a-z]{3,9}\.?,?\s+)??
+    (?:(?P<y>\d{4})(?P<ymark>[-/.])(?P<m>\d{1,2})(?P=ymark)(?P<d>\d{1,2})
+      |(?P<a>\d{1,2})(?P<mark>[-/.])(?P<b>\d{1,2})(?P=mark)(?P<c>\d{4}|\d{2})
+      |(?P<nd>\d{1,2})(?:st|nd|rd|th|\.)?[-\s/]*(?P<nm>[a-zä]{3,9})\.?[-,\s/]*(?P<ny>\d{4}|\d{2})
+      |(?P<om>[a-zä]{3,9})\.?\s*(?P<od>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<oy>\d{4})
+      |(?P<cy>\d{4})(?P<cm>\d{2})(?P<cd>\d{2})(?=t\d))
+    (?:(?:t|,?\s+)(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?
+      \s*(?P<half>[ap]\.?m\.?)?)?
+    \s*(?P<zone>z|utc|gmt|[+-]\d{2}:?\d{2})?""",
+    re.VERBOSE,
+)
+CLOCK = re.compile(r"(-?)(\d{1,3}):([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,6}))?)?")
+SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+AMOUNT = (
+    r"(\d+(?:[.,]\d+)?)\s*(w(?:ee)?ks?|d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\.?"
+)
+DURATION = re.compile(rf"(?:p\s*t?)?(?:{AMOUNT}[\s,t]*(?:and\s+)?)+")
+YES = {"yes": "no", "y": "n", "true": "false", "t": "f", "on": "off", "ja": "nein", "oui": "non", "sí": "no"}
+SENTINEL_WORDS = frozenset(
+    (
+        *("unknown", "unk", "n/a", "na", "n.a.", "none", "null", "nil", "nan", "missing", "empty", "tbd"),
+        *("?", "-", "--", "---", ".", "..", "…", "#n/a", "#value!", "#ref!", "#div/0!", "#num!", "#name?"),
+        *("not available", "not applicable", "not known", "not given", "no data", "unbekannt", "k.a."),
+    )
+)
+"""Words that stand for a missing number, date or answer."""
+SENTINEL_NUMBERS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
+MIN_SENTINELS = 3
+"""A number that stands for "missing" occurs at least this often."""
+
+
+@dataclass(frozen=True)
+class WrittenNumber:
+    """The parts of a number as it is written.
+
+    Args:
+        sign: 1 or -1.
+        core: The digits with their marks.
+        exponent: The power of ten.
+        unit: Currency or unit, as written, without a full stop.
+        remark: What follows.
+    """
+
+    sign: int
+    core: str
+    exponent: int
+    unit: str
+    remark: str
+
+    def value(self, decimal: str) -> float:
+        """Return the number for a decimal mark; NaN if the digits do not fit it."""
+        match = MARKS[decimal].fullmatch(self.core)
+        if match is None or not (match["whole"] or match["part"]):
+            return math.nan
+        whole = "".join(character for character in match["whole"] if character.isdecimal())
+        return self.sign * float(f"{whole or 0}.{match['part'] or 0}e{self.exponent}")
+
+
+def split_number(text: str) -> WrittenNumber | None:
+    """Return the parts of a number as people write it; None for anything else.
+
+    Example:
+        >>> split_number("$1,234.50"), split_number("(12 %)").sign
+        (WrittenNumber(sign=1, core='1,234.50', exponent=0, unit='$', remark=''), -1)
+        >>> split_number("12.0 oz. Silo Can").remark, split_number("B12")
+        ('Silo Can', None)
+    """
+    match = NUMBER.fullmatch(text.strip())
+    if match is None:
+        return None
+    core = match["core"].rstrip(SPACES + "_'’")
+    if core[-1] in ",." and match["unit"] is None:
+        core = core[:-1]
+    minus = sum(match[part] in ("-", "−", "–") for part in ("sign", "inner", "after"))
+    negative = minus % 2 == 1 or match["bracket"] is not None
+    unit = (match["prefix"] or "") + (match["unit"] or "")
+    remark = (match["remark"] or "").strip(" ,;()")
+    return WrittenNumber(-1 if negative else 1, core, int(match["exponent"] or 0), unit.rstrip(".,"), remark)
+
+
+def decimal_mark(numbers: Sequence[WrittenNumber | None], counts: Array) -> Literal[".", ","]:
+    """Return the decimal mark under which most cells are numbers; the point where both fit equally well.
+
+    Example:
+        >>> import numpy as np
+        >>> pairs = ("1,234", "15,000"), ("1,234", "0,5"), ("1.234.567", "2.500"), ("3.125", "2.500")
+        >>> [decimal_mark([split_number(text) for text in pair], np.ones(2)) for pair in pairs]
+        ['.', ',', ',', '.']
+    """
+    read = {
+        decimal: sum(
+            count
+            for number, count in zip(numbers, counts, strict=True)
+            if number is not None and not math.isnan(number.value(decimal))
+        )
+        for decimal in MARKS
+    }
+    return "," if read[","] > read["."] else "."
+
+
+def unit_factor(unit: str, main: str) -> float:
+    """Return the number of main units in a unit; NaN if there is none.
+
+    A number without a unit is taken to be in the main one. Whether 5 % stands for 5 or for 0.05 in a column of
+    bare numbers depends on these: :func:`percent_factor`.
+
+    Example:
+        >>> unit_factor("g", "kg"), unit_factor("OZ", "ounce"), unit_factor("k", ""), unit_factor("m", "kg")
+        (0.001, 1.0, 1000.0, nan)
+    """
+    same = {unit.casefold(), main.casefold()}
+    if not unit or len(same) == 1:
+        return 1.0
+    if unit in MULTIPLES and (not main or main in MULTIPLES):
+        return MULTIPLES[unit] / MULTIPLES.get(main, 1.0)
+    if not main or "%" in same:
+        return math.nan
+    import pint
+
+    registry: Any = pint.application_registry
+    for spelling in (lambda text: text, str.casefold):
+        try:
+            factor = registry.Quantity(1.0, spelling(unit)).to(spelling(main)).magnitude
+        except Exception:  # Pint raises many kinds of errors for units that it does not know.
+            continue
+        return float(factor) if math.isfinite(factor) else math.nan
+    return math.nan
+
+
+def percent_factor(percents: Array, others: Array) -> float:
+    """Return what one per cent is in a column of mostly bare numbers: 0.01, or 1 if the sign is a stray one.
+
+    Example:
+        >>> import numpy as np
+        >>> percent_factor(np.array([5.0, 7.0]), np.array([0.06])), percent_factor(np.array([0.05]), np.array([0.06]))
+        (0.01, 1.0)
+    """
+    middle, usual = np.median(np.abs(percents)), np.median(np.abs(others))
+    if not middle > 0 or not usual > 0:
+        return 1.0
+    return min((1.0, 0.01), key=lambda factor: abs(math.log(factor * middle / usual)))
+
+
+def sentinel_numbers(values: Array) -> list[float]:
+    """Return the numbers of a column that stand for "missing": -999 and the like.
+
+    Such a number is repeated, and is either the only negative one, or farther from all others than these are
+    from each other.
+
+    Example:
+        >>> import numpy as np
+        >>> sentinel_numbers(np.array([12.0, 15.0, 20.0, -999.0, -999.0, -999.0, 18.0]))
+        [-999.0]
+        >>> sentinel_numbers(np.array([-999.0, -999.0, -999.0, -998.0, 4.0]))
+        []
+    """
+    present = values[np.isfinite(values)]
+    found: list[float] = []
+    for candidate in SENTINEL_NUMBERS:
+        equal = present == candidate
+        others = present[~equal]
+        if equal.sum() < MIN_SENTINELS or not len(others):
+            continue
+        low, high = float(others.min()), float(others.max())
+        alone = candidate < 0 <= low
+        far = max(low - candidate, candidate - high) > high - low > 0
+        if alone or far:
+            found.append(candidate)
+    return found
+
+
+def yes_or_no(text: str) -> tuple[float, str]:
+    """Return 1 or 0 for yes or no in several languages, and the language by its word for yes.
+
+    Example:
+        >>> yes_or_no(" Yes"), yes_or_no("f"), yes_or_no("perhaps")
+        ((1.0, 'yes'), (0.0, 't'), (nan, ''))
+    """
+    word = text.strip().casefold()
+    if word in YES:
+        return 1.0, word
+    for yes, no in YES.items():
+        if word == no:
+            return 0.0, yes
+    return math.nan, ""
+
+
+def duration(text: str) -> float:
+    """Return a duration or a time of day in seconds; NaN for anything else.
+
+    Example:
+        >>> duration("1:30:05"), duration("2h 30 min"), duration("1 day, 3 hours"), duration("PT45M"), duration("x")
+        (5405.0, 9000.0, 97200.0, 2700.0, nan)
+    """
+    text = text.strip().casefold()
+    clock = CLOCK.fullmatch(text)
+    if clock:
+        sign, hours, minutes, seconds, fraction = clock.groups(default="0")
+        total = 3600 * int(hours) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
+        return -total if sign == "-" else total
+    if not DURATION.fullmatch(text):
+        return math.nan
+    amounts = re.findall(AMOUNT, text)
+    return sum(float(amount.replace(",", ".")) * SECONDS[unit[0]] for amount, unit in amounts)
+
+
+@dataclass(frozen=True)
+class WrittenDate:
+    """The parts of a date as it is written: two numbers of which either may be the month are not decided yet.
+
+    Args:
+        year: The year; below 100 if two digits were written.
+        month, day: In this order, or unknown if ``either``.
+        either: Whether the two may be swapped.
+        seconds: Seconds since midnight, less the offset of a time zone.
+    """
+
+    year: int
+    month: int
+    day: int
+    either: bool
+    seconds: float
+
+    def value(self, month_first: bool, century: int) -> np.datetime64:
+        """Return the time; NaT if there is no such day."""
+        month, day = self.month, self.day
+        if self.either and not month_first and day <= 12:
+            month, day = day, month
+        if month > 12 and self.either:
+            month, day = day, month
+        year = self.year if self.year >= 100 else century + (self.year - century) % 100
+        try:
+            moment = datetime(year, month, day) + timedelta(seconds=self.seconds)
+        except (ValueError, OverflowError):
+            return np.datetime64("NaT", "us")
+        return np.datetime64(moment, "us")
+
+
+def split_date(text: str) -> WrittenDate | None:
+    """Return the parts of a date as people write it; None for anything else.
+
+    Example:
+        >>> split_date("07/11/24")
+        WrittenDate(year=24, month=7, day=11, either=True, seconds=0.0)
+        >>> split_date("31 Dec 2020 6:30 pm"), split_date("next week")
+        (WrittenDate(year=2020, month=12, day=31, either=False, seconds=66600.0), None)
+    """
+    match = DATE.fullmatch(text.strip().casefold())
+    if match is None:
+        return None
+    either = False
+    if match["y"]:
+        year, month, day = match["y"], match["m"], match["d"]
+    elif match["cy"]:
+        year, month, day = match["cy"], match["cm"], match["cd"]
+    elif match["a"]:
+        # A day and a month with full stops between are always in this order.
+        either = match["mark"] != "."
+        year, month, day = match["c"], *((match["a"], match["b"]) if either else (match["b"], match["a"]))
+    else:
+        name = match["nm"] or match["om"]
+        if name[:3] not in MONTH_NAMES:
+            return None
+        year, month, day = (
+            match["ny"] or match["oy"],
+            str(MONTH_NAMES[name[:3]]),
+            match["nd"] or match["od"],
+        )
+    hour, half = int(match["hour"] or 0), match["half"]
+    if half:
+        hour = hour % 12 + (12 if half.startswith("p") else 0)
+    seconds = 3600 * hour + 60 * int(match["minute"] or 0) + int(match["second"] or 0)
+    zone = match["zone"] or ""
+    if zone[:1] in ("+", "-"):
+        offset = 3600 * int(zone[1:3]) + 60 * int(zone[-2:])
+        seconds -= offset if zone[0] == "+" else -offset
+    if hour > 24 or max(int(month), int(day)) > 31:
+        return None
+    fraction = float(f"0.{match['fraction'] or 0}")
+    return WrittenDate(int(year), int(month), int(day), either, seconds + fraction)
+
+
+def month_first(dates: Sequence[WrittenDate | None], counts: Array) -> bool:
+    """Return whether 1/2/2020 is in January, which the days beyond the twelfth tell; True if there are none.
+
+    Example:
+        >>> import numpy as np
+        >>> month_first([split_date("1/2/2020"), split_date("31/1/2020")], np.ones(2))
+        False
+    """
+    votes = sum(
+        count * ((date.day > 12) - (date.month > 12))
+        for date, count in zip(dates, counts, strict=True)
+        if date is not None and date.either
+    )
+    return bool(votes >= 0)
+
+
+def century_of(dates: Sequence[WrittenDate | None], latest: int | None = None) -> int:
+    """Return the first year of the hundred years that two-digit years stand for.
+
+    These are the hundred years in which the dates lie closest together, and the last such before a limit.
+
+    Args:
+        dates: Dates, also such with four-digit years.
+        latest: The last year that a date may be in; by default ten years from now.
+
+    Example:
+        >>> written = [[split_date(f"1/1/{year}") for year in years] for years in (("98", "05"), ("45", "71", "99"))]
+        >>> [century_of(dates, latest=2036) for dates in written]
+        [1998, 1945]
+    """
+    limit = latest or datetime.now(UTC).year + 10
+    short = sorted({date.year for date in dates if date is not None and date.year < 100})
+    if not short:
+        return limit - 99
+    gaps = [(short[k] - short[k - 1] - 1) % 100 + 1 for k in range(len(short))]
+    first = short[int(np.argmax(gaps))]
+    span = max((year - first) % 100 for year in short)
+    start = limit - limit % 100 + first
+    while start + span > limit:
+        start -= 100
+    return start

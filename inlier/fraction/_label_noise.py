@@ -1,0 +1,285 @@
+"""The fraction of clean class labels, from what a network says of labels that it was not trained on yet.
+
+The evidence for the label y of a sample is its margin ``S = z[y] - max over other classes of z``, with the logits
+z of the network. Its weight is the probability that the label is clean,
+
+    w(S) = sigmoid(a S + b),
+
+and b is such that the weights add up to the clean labels (the paper's Rule 1). Two bounds say how many there are.
+
+*What the margins imply.* If a part rho of the labels is noisy and margins are log odds, then rho is what the weights
+say themselves: ``rho = mean(1 - w)``, the maximum of a concave likelihood (:func:`noise_rate`). A network that knows
+little disagrees with clean labels too, so this is too high early on.
+
+*What confident predictions allow.* Let c be the gap of the two largest logits, which does not depend on the label. The
+more confident a prediction, the more likely it is right; but it agrees with the given label no more often than
+labels are clean:
+
+    P(agrees | c) = (1 - rho) sigmoid(alpha c + beta).
+
+The level that agreement reaches at large c is 1 - rho. Its likelihood gives an interval of rho
+(:func:`confident_rates`), a wide one if no such level is seen.
+
+In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
+``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
+robust loss kernel by the paper's Definition 1, and the alternation of weights and training steps that of its
+Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from inlier.fraction._estimate import FractionEstimate, pack, unpack
+from inlier.histogram import LossHistogram
+
+__all__ = [
+    "LabelNoise",
+    "RateInterval",
+    "clean_probability",
+    "confident_rates",
+    "margin_loss",
+    "noise_rate",
+    "prior_log_odds",
+]
+
+LARGEST_MARGIN = 8.0
+"""Margins are clamped to this: an overconfident network must not overrule every prior."""
+
+SMALLEST_RATE = 1e-3
+"""rho never falls below this, so that noise that shows up later still can be found."""
+
+FEWEST = 50
+"""With fewer labels nothing is estimated."""
+
+BINS, BIN_WIDTH = 64, 0.125
+"""Confidences are counted in so many bins, the last of which takes all larger ones."""
+
+NARROW = 0.1
+"""The rates that confident predictions allow are known if their standard deviation is below this."""
+
+WORTH = 0.7
+"""An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
+
+
+def margin_loss(margins: Tensor) -> Tensor:
+    """Return r = log(1 + exp(-S)): the cross-entropy of the given class against the best other one.
+
+    Example:
+        >>> margin_loss(torch.tensor([0.0]))
+        tensor([0.6931])
+    """
+    return torch.nn.functional.softplus(-margins)
+
+
+def clean_probability(margins: Tensor, log_odds: float | Tensor, slope: float = 1.0) -> Tensor:
+    """Return the probability that each label is clean, w = sigmoid(a S + b).
+
+    Args:
+        margins: S, of any shape.
+        log_odds: b, the log odds of clean labels where the network is undecided.
+        slope: a, what a margin counts for.
+
+    Example:
+        >>> clean_probability(torch.tensor([-8.0, 0.0, 8.0]), math.log(4.0)).round(decimals=2)
+        tensor([0.0000, 0.8000, 1.0000])
+    """
+    return torch.sigmoid(slope * margins + log_odds)
+
+
+def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope: float = 1.0) -> float:
+    """Solve mean sigmoid(a S + b) = zeta for b: the weights add up to the clean labels.
+
+    With a = 1 and the zeta of :func:`noise_rate` it is ``log(zeta / (1 - zeta))``.
+
+    Args:
+        losses: The values of the losses r = log(1 + exp(-S)).
+        counts: How many labels have each of them.
+        inlier_fraction: zeta, the fraction of clean labels.
+        slope: a.
+
+    Example:
+        >>> losses = margin_loss(torch.tensor([-2.0, 0.0, 2.0]))
+        >>> abs(round(prior_log_odds(losses, torch.ones(3), 0.5), 4))
+        0.0
+
+    Reference: the paper's Rule 1, with b in the place of the scale.
+    """
+    counts, ratio = counts.double(), torch.expm1(losses.double()) ** slope
+    zeta = min(max(inlier_fraction, SMALLEST_RATE), 1 - SMALLEST_RATE)
+    low, high = -40.0, 40.0
+    for _ in range(40):
+        b = (low + high) / 2
+        reached = float(counts @ (1 / (1 + ratio * math.exp(-b)))) / float(counts.sum()) >= zeta
+        low, high = (low, b) if reached else (b, high)
+    return (low + high) / 2
+
+
+def noise_rate(histogram: LossHistogram) -> float:
+    """Solve rho = mean(1 - w) on a histogram of :func:`margin_loss`, with w = sigmoid(S + log((1 - rho) / rho)).
+
+    Args:
+        histogram: Of the losses r.
+
+    Example:
+        >>> margins = torch.cat([torch.full((700,), 5.0), torch.full((300,), -5.0)])
+        >>> round(noise_rate(LossHistogram.of(margin_loss(margins))), 2)
+        0.3
+    """
+    counts = histogram.counts[:-1].double().cpu()
+    used = counts > 0
+    counts, ratio = counts[used], torch.expm1(histogram.values[:-1][used])  # exp(-S), the odds against it.
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        rho = (low + high) / 2
+        slope = float(counts @ ((ratio - 1) / (1 - rho + rho * ratio)))  # of the log-likelihood
+        low, high = (rho, high) if slope > 0 else (low, rho)
+    return min(max((low + high) / 2, SMALLEST_RATE), 1 - SMALLEST_RATE)
+
+
+@dataclass(frozen=True)
+class RateInterval:
+    """The noise rates that confident predictions allow.
+
+    Args:
+        low: The rate that is exceeded with probability 0.95.
+        high: The rate that is exceeded with probability 0.05.
+        standard_error: The standard deviation of the rate.
+        agreement: The part of the labels that the network agrees with.
+
+    Example:
+        >>> RateInterval(0.28, 0.32, 0.01, 0.6).worth
+        0.8333333333333334
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    standard_error: float = 1.0
+    agreement: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the interval is narrow."""
+        return self.standard_error < NARROW
+
+    @property
+    def worth(self) -> float:
+        """How many of the labels that are clean the network agrees with: its accuracy, as far as is known."""
+        return min(self.agreement / max(1 - self.low, 0.1), 1.0)
+
+
+def confident_rates(counts: Tensor) -> RateInterval:
+    """Return which noise rates fit P(agrees | c) = (1 - rho) sigmoid(alpha c + beta).
+
+    For each rho on a grid, alpha and beta maximise the likelihood (Fisher scoring); the profile likelihood is taken for
+    the density of rho.
+
+    Args:
+        counts: How many predictions disagree (first row) and agree (second) with the given label, by bins of the
+            confidence c: float, shape (2, ``BINS``).
+
+    Example:
+        >>> confidence = torch.linspace(0, 8, 64)
+        >>> agree = 500 * 0.7 * torch.sigmoid(2 * confidence - 1)
+        >>> found = confident_rates(torch.stack([500 - agree, agree]))
+        >>> found.low <= 0.3 <= found.high, found.is_known
+        (True, True)
+    """
+    total = counts.sum(0).double()
+    used = total > 0
+    n, k = total[used], counts[1, used].double()
+    c = (torch.arange(BINS, dtype=torch.float64)[used] + 0.5) * BIN_WIDTH
+    c = c / ((n @ c) / n.sum())
+    rho = torch.linspace(0, 0.8, 81, dtype=torch.float64)[:, None]
+    alpha, beta = torch.ones_like(rho), torch.zeros_like(rho)
+
+    def chance(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        right = torch.sigmoid(alpha * c + beta)
+        return right, ((1 - rho) * right).clamp(1e-6, 1 - 1e-6)
+
+    for _ in range(15):
+        right, p = chance(alpha, beta)
+        slope = p * (1 - right)
+        score, information = (k / p - (n - k) / (1 - p)) * slope, n * slope.square() / (p * (1 - p))
+        # A weak prior keeps the step defined where c tells nothing.
+        g1 = (score * c).sum(1, keepdim=True) - 0.1 * (alpha - 1)
+        g2 = score.sum(1, keepdim=True) - 0.1 * beta
+        h11 = (information * c * c).sum(1, keepdim=True) + 0.1
+        h12 = (information * c).sum(1, keepdim=True)
+        h22 = information.sum(1, keepdim=True) + 0.1
+        determinant = h11 * h22 - h12 * h12
+        alpha = (alpha + ((h22 * g1 - h12 * g2) / determinant).clamp(-2, 2)).clamp(0, 30)
+        beta = (beta + ((h11 * g2 - h12 * g1) / determinant).clamp(-2, 2)).clamp(-8, 8)
+    _, p = chance(alpha, beta)
+    density = (k * p.log() + (n - k) * (1 - p).log()).sum(1).softmax(0)
+    rates, mass = rho[:, 0], density.cumsum(0)
+    mean = float(density @ rates)
+    low, high = (float(rates[min(int((mass < level).sum()), 80)]) for level in (0.05, 0.95))
+    error = float((density @ (rates - mean).square()).sqrt())
+    return RateInterval(low, high, max(error, 0.005), float(k.sum() / n.sum()))
+
+
+class LabelNoise:
+    """The fraction estimator for class labels: what the margins imply, within what confident predictions allow.
+
+    Args:
+        interval: The rates that are allowed; :class:`inlier.RobustCrossEntropy` sets it at each update.
+
+    Example:
+        >>> estimator = LabelNoise(RateInterval(0.28, 0.32, 0.01, 0.6))
+        >>> margins = torch.cat([torch.full((600,), 5.0), torch.full((400,), -5.0)])
+        >>> estimator.observe(LossHistogram.of(margin_loss(margins)))
+        >>> round(estimator.estimate().value, 2), estimator.estimate().trusted
+        (0.68, True)
+    """
+
+    def __init__(self, interval: RateInterval | None = None) -> None:
+        self.interval = interval or RateInterval()
+        self._histogram: LossHistogram | None = None
+        self._last = FractionEstimate(1.0, 0.0, False, "No labels were seen yet.")
+
+    def observe(self, histogram: LossHistogram) -> None:
+        """Take in the histogram of recent margin losses, in place of the last one."""
+        self._histogram = histogram
+
+    def estimate(self) -> FractionEstimate:
+        """Return the fraction of clean labels."""
+        histogram, self._histogram = self._histogram, None
+        if histogram is None:
+            return self._last
+        total = histogram.total
+        if total < FEWEST:
+            self._last = FractionEstimate(1.0, 0.0, False, f"Only {total:.0f} labels were seen.")
+            return self._last
+        known = self.interval
+        rho = min(max(noise_rate(histogram), known.low), known.high)
+        if not known.is_known:
+            reason = (
+                "In the first epoch the network learned too little to tell noisy labels from hard samples."
+            )
+        elif known.worth < WORTH:
+            reason = "The network disagrees with many labels that confident predictions do not explain."
+        else:
+            reason = "Confident predictions on labels not yet trained on disagree this often."
+        trusted = known.is_known and known.worth >= WORTH
+        self._last = FractionEstimate(1 - rho, min(known.standard_error, 0.5), trusted, reason)
+        return self._last
+
+    def merge(self, other: Self) -> None:
+        """Add the labels that another estimator has observed."""
+        if other._histogram is not None:
+            mine = self._histogram
+            self._histogram = other._histogram if mine is None else mine + other._histogram
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the last estimate."""
+        return pack(self._last)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore it."""
+        self._last = unpack(state)

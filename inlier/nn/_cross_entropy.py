@@ -1,0 +1,285 @@
+"""``RobustCrossEntropy``: in place of ``nn.CrossEntropyLoss`` where some class labels are noisy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from inlier.alternation import AlternationState
+from inlier.fraction import FractionEstimator, LabelNoise
+from inlier.fraction._label_noise import (
+    LARGEST_MARGIN,
+    SMALLEST_RATE,
+    clean_probability,
+    margin_loss,
+    prior_log_odds,
+)
+from inlier.nn._confidence import CODES, ConfidenceWindow, encode
+from inlier.nn._module import RobustModule
+from inlier.nn._state import State
+from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of
+from inlier.nn._window import UNSEEN
+
+__all__ = ["RobustCrossEntropy"]
+
+EPOCHS_BEFORE = 2
+"""Epochs before weights count where the first one has not told the noise rate; one where it has."""
+
+
+class RobustCrossEntropy(RobustModule):
+    """Cross-entropy in which each sample has the weight of a probability that its label is clean.
+
+    The evidence for a label is its margin S, the logit of the given class minus that of the best other one; a
+    running mean of it is kept for each sample. The weight is sigmoid(a S + b). b is such that the weights add up to
+    the clean labels, whose fraction is estimated (:class:`~inlier.fraction.LabelNoise`) unless it is given. The slope
+    a = 1 / (1 - m A) counts the visits in the running mean (m is ``running_mean``) as far as they can be relied on: A
+    is the accuracy of the network on labels that it was not trained on yet. The loss is divided by the sum of the
+    weights.
+
+    ``scale`` is the loss log(1 + exp(-S)) at which a label has weight 1/2.
+
+    Weights count after the first epoch if the network has learned enough in it to tell the noise rate, else after the
+    second one: a network that knows little disagrees with clean labels too. So a training of one epoch is
+    unweighted. Without ``index`` nothing is remembered, epochs are not known, and weights come from the current
+    prediction, after a warm-up.
+
+    Of each sample 8 bytes are kept, whatever the number of classes.
+
+    Args:
+        inlier_fraction: The fraction of clean labels; "auto" to estimate it as training goes on; or a
+            :class:`~inlier.fraction.FractionEstimator`.
+        weight: A weight for each class, as in ``nn.CrossEntropyLoss``.
+        ignore_index: The target of elements that are left out of everything.
+        label_smoothing: As in ``nn.CrossEntropyLoss``; the evidence is not smoothed.
+        running_mean: The share of a sample's old mean margin in the new one.
+        warmup: Without ``index``, the number of calls before weights count.
+        window: About how many recent margins the fraction is estimated on.
+        update_every: The number of calls between two updates.
+        samples: The number of samples, if it is known; else it is learned from ``index``.
+        process_group: The processes that train together; all of them by default.
+
+    Example:
+        >>> import torch, inlier
+        >>> model, criterion = torch.nn.Linear(4, 3), inlier.RobustCrossEntropy()
+        >>> x, target, index = torch.randn(8, 4), torch.randint(3, (8,)), torch.arange(8)
+        >>> criterion(model(x), target, index).backward()
+        >>> criterion.inlier_probability().shape
+        torch.Size([8])
+    """
+
+    def __init__(
+        self,
+        inlier_fraction: float | Literal["auto"] | FractionEstimator = "auto",
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        running_mean: float = 0.7,
+        warmup: int = 1000,
+        window: int = 8192,
+        update_every: int = 20,
+        samples: int | None = None,
+        process_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        estimator = estimator_of(inlier_fraction)
+        check_settings(
+            running_mean=running_mean,
+            warmup=warmup,
+            window=window,
+            update_every=update_every,
+            samples=samples,
+            label_smoothing=label_smoothing,
+        )
+        super().__init__(
+            LabelNoise() if estimator == "auto" else estimator,
+            window,
+            update_every,
+            running_mean,
+            samples,
+            None,
+            process_group,
+        )
+        self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
+        self.warmup = warmup
+        self._confidence = ConfidenceWindow(running_mean)
+
+    def _scale_of(self, solved: Tensor) -> Tensor:
+        # The margin loss log(1 + exp(-S)) at which a label has weight 1/2, that is at S = -b / a.
+        return margin_loss(-solved / self._slope)
+
+    @property
+    def _slope(self) -> float:
+        return 1 / (1 - self._memory.running_mean * self._confidence.first.worth)
+
+    def suggested_label(self) -> Tensor:
+        """Return the class that the network preferred at the last visit of each sample, by dataset index.
+
+        Returns:
+            Classes, int64; -1 for a sample that was never seen.
+        """
+        self._require_memory()
+        tags = self.sample_tags()
+        return torch.full((self._memory.size,), -1) if tags is None else tags
+
+    tag_name = "suggested_label"
+
+    def sample_tags(self) -> Tensor | None:
+        """Return the class that is suggested for each sample, by dataset index; None if there is none."""
+        tags = super().sample_tags()
+        return None if tags is None else tags.div(CODES, rounding_mode="floor")
+
+    def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
+        """Return the weighted mean cross-entropy; in ``eval()`` the unweighted one, which needs no index.
+
+        Args:
+            logits: Of shape (N, C) or (N, C, d1, ...), as for ``nn.CrossEntropyLoss``.
+            target: Classes, of shape (N) or (N, d1, ...).
+            index: The dataset index of each element, of the shape of the target; integers.
+
+        Returns:
+            A scalar. Over several processes its mean is the loss of one process on the joined batch.
+        """
+        losses, importance = self._losses(logits, target, index)
+        if not self.training:
+            counted = target.reshape(-1) != self.ignore_index
+            total = importance[counted].sum() if importance is not None else counted.sum()
+            return losses.sum() / total.clamp(min=torch.finfo(torch.float32).tiny)
+        weights = self._call(logits, target, index, losses, importance, divided=True)
+        return self._weighted_sum(weights, losses)
+
+    def weigh(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
+        """Learn from the logits as a call does, and return the weight of each element.
+
+        Args:
+            logits: As in a call; so are the others.
+            target: Classes.
+            index: Dataset indices.
+
+        Returns:
+            Weights of the shape of the target, without a graph and not divided by anything; 0 where the target is
+            ``ignore_index`` or the logits are not finite. In ``eval()`` the others are 1, and nothing is learned.
+
+        Example:
+            >>> RobustCrossEntropy().weigh(torch.randn(2, 3), torch.tensor([1, -100]))
+            tensor([1., 0.])
+        """
+        losses, importance = self._losses(logits, target, index)
+        return self._call(logits, target, index, losses, importance, divided=False).view(target.shape)
+
+    def _losses(self, logits: Tensor, target: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Check the arguments, and return flat losses with what each of them counts for."""
+        try:
+            check_classes(logits, target, index)
+        except (TypeError, ValueError):
+            if self.training and self._exchange.world > 1 and isinstance(logits, Tensor):
+                self._exchange.refuse(logits.device)
+            raise
+        wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+        weight = self.weight
+        if weight is not None:
+            weight = weight.to(wide.device, wide.dtype)
+        classes = target.long()
+        losses = cross_entropy(
+            wide,
+            classes,
+            weight,
+            ignore_index=self.ignore_index,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        ).reshape(-1)
+        if weight is None:
+            return losses, None
+        return losses, weight.float()[torch.where(classes == self.ignore_index, 0, classes).reshape(-1)]
+
+    def _call(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        index: Tensor | None,
+        losses: Tensor,
+        importance: Tensor | None,
+        divided: bool,
+    ) -> Tensor:
+        margins, tags = self._margins(logits.detach(), target)
+        return self._weights(margins, losses.detach(), index, tags, importance, divided)
+
+    def _margins(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the margin of each given class over the best other one, and what the network prefers, as a tag."""
+        rows = logits.movedim(1, -1).reshape(-1, logits.shape[1]).float()
+        flat = target.reshape(-1, 1).long()
+        absent = (flat == self.ignore_index).squeeze(1)
+        flat = torch.where(absent[:, None], 0, flat)
+        given = rows.gather(1, flat).squeeze(1)
+        others, classes = rows.scatter(1, flat, float("-inf")).topk(2, dim=1)
+        # The difference of two infinite logits is NaN: a bad value.
+        margins = (given - others[:, 0]).clamp(-LARGEST_MARGIN, LARGEST_MARGIN)
+        agrees = margins >= 0
+        preferred = torch.where(agrees, flat.squeeze(1), classes[:, 0])
+        gap = torch.where(agrees, margins, others[:, 0] - torch.maximum(given, others[:, 1]))
+        tags = torch.where(absent | margins.isnan(), 0, encode(preferred, gap, agrees))
+        return torch.where(absent, ABSENT, margins), tags
+
+    def _has_groups(self, tags: Tensor | None) -> bool:
+        return False
+
+    def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
+        is_call = places is not None or self._memory.size == 0
+        if self.training and is_call and not self._is_weighing:
+            return torch.ones_like(evidence)
+        return clean_probability(evidence, self._window.current[0, 0], self._slope)
+
+    @property
+    def _is_weighing(self) -> bool:
+        if self._memory.size == 0:
+            return self._calls >= self.warmup
+        epochs = 1 if self._confidence.first.is_known else EPOCHS_BEFORE
+        return self._seen >= epochs * self._memory.size
+
+    def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
+        if batch.tags is not None:
+            self._confidence.count(batch.tags)
+        super()._record(batch, places, rows, evidence)
+
+    def _update(self, evidence: Tensor | None = None) -> None:
+        self._confidence.update(self._memory.size)
+        for estimator in self._window.estimators:
+            if isinstance(estimator, LabelNoise):
+                estimator.interval = self._confidence.interval
+        super()._update(evidence)
+
+    def _loss_of(self, evidence: Tensor) -> Tensor:
+        return torch.where(evidence == ABSENT, 0.0, margin_loss(evidence))
+
+    def _part(
+        self, weights: Tensor, rows: Tensor | None, importance: Tensor | None, present: Tensor | float
+    ) -> Tensor | float:
+        return weights.sum() if importance is None else torch.dot(weights, importance)
+
+    def _solve(
+        self, state: AlternationState, values: Tensor, counts: Tensor, estimates: Tensor
+    ) -> AlternationState:
+        if len(values) == 0:
+            return state
+        fraction = float(estimates[0])
+        is_clean = fraction >= 1 - SMALLEST_RATE
+        log_odds = UNSEEN if is_clean else prior_log_odds(values, counts[0], fraction, self._slope)
+        return AlternationState(estimates, estimates.clone(), torch.tensor([log_odds], dtype=torch.float64))
+
+    def _own_state(self) -> dict[str, Tensor]:
+        mine = {f"confidence.{name}": tensor for name, tensor in self._confidence.state_dict().items()}
+        return super()._own_state() | mine
+
+    def _restore(self, state: State) -> None:
+        self._check_identity(state)
+        confidence = self._confidence.restored(state.part("confidence"))
+        super()._restore(state)
+        self._confidence = confidence
+
+    def _identity(self) -> dict[str, Tensor]:
+        return {"kernel": torch.tensor(list(b"margins"), dtype=torch.uint8)}
+
+    _counts_losses = False

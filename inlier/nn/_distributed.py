@@ -1,0 +1,200 @@
+"""Several training processes: each step, one small message makes every process see the losses of all.
+
+All processes then remember and count the same rows in the same order, so their states are equal to the bit, a
+checkpoint of any one of them is that of all, and nothing is left to merge at an update.
+
+A message is int32: a header, then a fixed number of rows, which all processes have agreed on (:attr:`Exchange.rows`).
+It grows at once where values can be read without waiting for a device; elsewhere surplus rows are weighted but
+not remembered until the next update. It shrinks at updates.
+"""
+
+from __future__ import annotations
+
+import gc
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.join import Joinable
+
+from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
+
+__all__ = ["Exchange", "all_reduce_sum", "world_size"]
+
+COUNT, COLUMNS, REFUSED, PART = range(4)
+"""The header: how many rows this process has, which columns, whether it refused its call, its part of the divisor."""
+
+HEADER = 4
+WAIT = timedelta(seconds=8)
+"""After so long it is looked for what may keep another process from ever answering."""
+
+
+def world_size(group: dist.ProcessGroup | None = None) -> int:
+    """Return the number of processes that train together, 1 without ``torch.distributed``.
+
+    Example:
+        >>> world_size()
+        1
+    """
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
+
+
+def all_reduce_sum(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
+    """Replace a tensor by the sum of those of all processes: one collective."""
+    dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=group)
+
+
+class Exchange:
+    """Shows every process the rows of all: one collective a step.
+
+    Args:
+        process_group: The processes that train together; all of them by default.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup | None = None) -> None:
+        self.process_group = process_group
+        self.rows = 0
+        """The number of rows in a message; all processes have the same."""
+        self._own: dist.ProcessGroup | None = None
+        self.columns: int | None = None
+        self._largest: Tensor | int = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what belongs to this process: a copy begins to exchange anew."""
+        return {"process_group": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        Exchange.__init__(self)
+
+    @property
+    def world(self) -> int:
+        """The number of processes."""
+        return world_size(self.process_group)
+
+    def gather(self, batch: Batch, part: Tensor) -> tuple[Batch, Tensor]:
+        """Return the elements of all processes, in their order, and the sum of their parts.
+
+        Args:
+            batch: The elements of this process; any number of them.
+            part: A float32 on their device: what this process adds to the divisor of the joined batch.
+
+        Returns:
+            A batch, with ABSENT values between those of the processes; and the sum.
+
+        Raises:
+            RuntimeError: On every process, if one of them was called otherwise than the others, or refused.
+        """
+        columns = 1 + 2 * (batch.index is not None) + 4 * (batch.tags is not None)
+        if self.columns is not None and columns != self.columns:
+            self.refuse(batch.values.device)
+            raise ValueError(
+                "index or groups were given in some calls and not in others: on several processes give them in "
+                "all calls or in none"
+            )
+        received = self._send(columns, batch, part)
+        width = columns.bit_count()
+        body = received[:, HEADER:].reshape(self.world * self.rows, width)
+        parts = iter(body.unbind(1))
+        values = next(parts).contiguous().view(torch.float32)
+        index = next(parts).long() if batch.index is not None else None
+        tags = next(parts).long() if batch.tags is not None else None
+        return Batch.of(values, index, tags), received[:, PART].contiguous().view(torch.float32).sum()
+
+    def refuse(self, device: torch.device) -> None:
+        """Tell the other processes that this one refused its call, so that they do not wait for it."""
+        columns = 1 if self.columns is None else self.columns
+        empty = torch.empty(0, device=device)
+        try:
+            self._send(columns, Batch(empty), torch.zeros((), device=device), refused=True)
+        except RuntimeError:
+            # The others were told; this process raises what it refused its call for.
+            return
+
+    def shrink(self) -> None:
+        """Make messages as long as the largest since the last time; at an update, when reading may wait."""
+        self.rows, self._largest = int(self._largest), 0
+
+    def _send(self, columns: int, batch: Batch, part: Tensor, refused: bool = False) -> Tensor:
+        device, count = batch.values.device, len(batch.values)
+        first = self.columns is None
+        if self._own is None:
+            ranks = None if self.process_group is None else dist.get_process_group_ranks(self.process_group)
+            # Apart from the training's own collectives: a process that is missing here must not be taken for one
+            # that does something else.
+            self._own = dist.new_group(ranks, use_local_synchronization=ranks is not None)
+        while True:
+            width = columns.bit_count()
+            message = torch.zeros(HEADER + self.rows * width, dtype=torch.int32, device=device)
+            message[COUNT], message[COLUMNS], message[REFUSED] = count, columns, refused
+            message[PART] = part.float().view(torch.int32)
+            body = message[HEADER:].view(self.rows, width)
+            body[:, 0].view(torch.float32).fill_(ABSENT)
+            fits = min(count, self.rows)
+            filled = [batch.values.view(torch.int32), batch.index, batch.tags]
+            for column, numbers in enumerate(x for x in filled if x is not None):
+                body[:fits, column] = numbers[:fits].to(torch.int32)
+            received = torch.empty(self.world, len(message), dtype=torch.int32, device=device)
+            self._all_gather(received, message)
+            counts = received[:, COUNT]
+            if not (first or is_cheap_to_read(received)):
+                # A number or a tensor, whichever it was: either way nothing is read or copied.
+                self._largest = counts.max().clamp(min=self._largest)
+                return received
+            headers = received[:, :HEADER].cpu()
+            self._check(headers)
+            most = int(headers[:, COUNT].max())
+            self.columns = columns
+            self._largest = max(int(self._largest), most)
+            if most <= self.rows:
+                return received
+            self.rows = most
+
+    def _check(self, received: Tensor) -> None:
+        """Raise, on every process alike, if one refused its call or was called otherwise."""
+        headers = received.tolist()
+        refused = [rank for rank, header in enumerate(headers) if header[REFUSED]]
+        if refused:
+            raise RuntimeError(
+                f"process {refused[0]} refused this call, see its error: nothing was changed on any process"
+            )
+        columns = [header[COLUMNS] for header in headers]
+        if len(set(columns)) > 1:
+            with_index = [rank for rank, bits in enumerate(columns) if bits & 2]
+            with_groups = [rank for rank, bits in enumerate(columns) if bits & 4]
+            raise RuntimeError(
+                f"processes {with_index} gave an index and {with_groups} gave groups, of {len(columns)}: give "
+                "the same arguments on every process; nothing was changed"
+            )
+
+    def _all_gather(self, received: Tensor, message: Tensor) -> None:
+        # Newer versions of torch call it so, and warn of the old name.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        work = gather(received.view(-1), message, group=self._own, async_op=True)
+        if not is_cheap_to_read(message):
+            work.wait()
+            return
+        try:
+            work.wait(WAIT)
+        except RuntimeError as error:
+            if "timed out" not in str(error).lower():
+                raise _lost(error) from error
+            _look_for_join()
+            try:
+                work.wait()
+            except RuntimeError as late:
+                raise _lost(late) from late
+
+
+def _lost(error: RuntimeError) -> RuntimeError:
+    return RuntimeError(f"another process stopped while its losses were waited for: {error}")
+
+
+def _look_for_join() -> None:
+    """Raise if DDP's ``join()`` keeps another process from ever answering: it does not know of this message."""
+    for thing in gc.get_objects():
+        if issubclass(type(thing), Joinable) and thing._join_config.enable:
+            raise RuntimeError(
+                "a process has run out of batches inside join(), and no longer shows its losses: give every process "
+                "as many batches as the others (DistributedSampler does), an empty one where it has no more"
+            )

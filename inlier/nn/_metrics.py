@@ -1,0 +1,113 @@
+"""What a training logger shows: floats, made from tensors only when they are asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["SHARES", "LastCall", "call_metrics", "scale_metrics", "weight_shares"]
+
+SHARES = 10
+"""Bins of a weight histogram for loggers that know only numbers."""
+
+
+@dataclass(slots=True)
+class LastCall:
+    """What is kept of a call: tensors that are there anyway, so that a training step pays nothing for it.
+
+    Args:
+        weights: The weight of each loss; None before the first call.
+        losses: The losses, some of which may not be finite.
+        present: How many elements no mask left out.
+        divisor: What the weighted sum is divided by, the part of this process.
+        is_ordinary: Whether it is known that all elements are there and finite.
+    """
+
+    weights: Tensor | None = None
+    losses: Tensor | None = None
+    present: Tensor | float = 0.0
+    divisor: Tensor | float = 0.0
+    is_ordinary: bool = False
+
+    def sums(self) -> Tensor:
+        """Return the sums that the metrics of the call are made of; those of several processes add up.
+
+        Returns:
+            Six numbers: n, the sum of weights, of weight times loss, of finite losses, the number of finite
+            losses, and the divisor.
+        """
+        if self.weights is None or self.losses is None:
+            return torch.zeros(6)
+        finite = self.losses.isfinite()
+        known = torch.where(finite, self.losses, 0.0).float()
+        present, divisor = (
+            torch.as_tensor(x, device=known.device).float() for x in (self.present, self.divisor)
+        )
+        masked = (self.losses.numel() - present).clamp(min=0)
+        weights = self.weights.float()
+        sums = weights.sum(), (weights * known).sum(), known.sum(), finite.float().sum() - masked
+        return torch.stack([present, *sums, divisor])
+
+
+def call_metrics(sums: Tensor) -> dict[str, float]:
+    """Return the metrics of a call from its sums; none if it had no losses.
+
+    Example:
+        >>> last = LastCall(torch.tensor([1.0, 0.5]), torch.tensor([2.0, 4.0]), present=2.0, divisor=2.0)
+        >>> call_metrics(last.sums())
+        {'fraction_kept': 0.75, 'weighted_loss': 2.0, 'unweighted_loss': 3.0}
+    """
+    n, weight, weighted, unweighted, finite, divisor = sums.tolist()
+    if n == 0:
+        return {}
+    return {
+        "fraction_kept": weight / n,
+        "weighted_loss": weighted / divisor if divisor else 0.0,
+        "unweighted_loss": unweighted / finite if finite else math.nan,
+    }
+
+
+def scale_metrics(
+    scales: Tensor, fractions: Tensor, sizes: Tensor, grouped: bool, unseen: float
+) -> dict[str, float]:
+    """Return scale and inlier fraction, of each group too if there are groups.
+
+    Args:
+        scales: The scale of each group; of at least ``unseen`` where every loss has weight 1.
+        fractions: The inlier fraction of each group.
+        sizes: How many losses each group's numbers come from.
+        grouped: Whether there are groups.
+        unseen: The scale from which on it is called infinite.
+
+    Example:
+        >>> one, two = torch.ones(2), torch.tensor([2.0, 3e38])
+        >>> scale_metrics(two[:1], one[:1] / 2, one[:1], grouped=False, unseen=3e38)
+        {'inlier_fraction': 0.5, 'scale': 2.0}
+        >>> sorted(scale_metrics(two, one, one, grouped=True, unseen=3e38))
+        ['inlier_fraction', 'inlier_fraction/0', 'inlier_fraction/1', 'scale/0', 'scale/1']
+    """
+    total = sizes.double().sum()
+    share = sizes.double() / total if float(total) > 0 else torch.full_like(sizes, 1 / len(sizes)).double()
+    numbers = {"inlier_fraction": float((fractions.double() * share).sum())}
+    finite = [scale if scale < unseen else math.inf for scale in scales.tolist()]
+    if not grouped:
+        return numbers | {"scale": finite[0]}
+    for group, (scale, fraction) in enumerate(zip(finite, fractions.tolist(), strict=True)):
+        numbers |= {f"scale/{group}": scale, f"inlier_fraction/{group}": fraction}
+    return numbers
+
+
+def weight_shares(weights: Tensor) -> dict[str, float]:
+    """Return a histogram of weights as numbers: the share of them in each tenth of [0, 1].
+
+    Example:
+        >>> shares = weight_shares(torch.tensor([0.0, 0.05, 0.5, 1.0]))
+        >>> shares["0.0-0.1"], shares["0.5-0.6"], shares["0.9-1.0"]
+        (0.5, 0.25, 0.25)
+    """
+    places = (weights.float() * SHARES).long().clamp(0, SHARES - 1)
+    shares = torch.bincount(places.reshape(-1), minlength=SHARES).double() / max(weights.numel(), 1)
+    return {f"{k / SHARES:.1f}-{(k + 1) / SHARES:.1f}": share for k, share in enumerate(shares.tolist())}

@@ -1,0 +1,202 @@
+"""Weights for a regression: a robust first fit, then as much more as the errors are evidence for.
+
+1. A fit whose influence is bounded: Huber's weights ``min(1, K s / |e|)``, or the absolute error where the learner has
+   that loss. Its errors are examined (:mod:`inlier.sklearn._residuals`).
+2. While outliers are suspected: fit with the probability of being an inlier, and examine again. That is the EM
+   algorithm for the mixture of both groups, and the mean weight is the share of inliers: the paper's Rule 1.
+3. For least squares other beginnings are tried too (:mod:`inlier.sklearn._starts`): outliers that agree with each
+   other may have attracted the first fit. One of them is taken if its outliers are trusted and the errors more likely.
+
+Reference: P. J. Huber (1964), Robust estimation of a location parameter; A. P. Dempster, N. M. Laird, D. B. Rubin
+(1977), Maximum likelihood from incomplete data via the EM algorithm; Algorithm 1 of the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
+from inlier.sklearn._residuals import Evidence, examine, without_atoms
+from inlier.sklearn._starts import starts
+
+HUBER = 1.35
+"""Huber's K: 95 % efficient for Gaussian errors."""
+TOLERANCE = 1e-3
+"""Iterations end when the mean change of a weight is below this."""
+HUBER_TOLERANCE = 2e-4
+HUBER_STEPS, EM_STEPS = 60, 10
+"""The most iterations of least squares."""
+NOT_FOOLED = 0.8
+"""With more inliers than this, proven, Huber's fit was not led astray by outliers."""
+TRIAL_STEPS, MARGIN = 1, 5.0
+"""So many for each other beginning, and the gain in log-likelihood that it needs."""
+FEW_STEPS = 1
+"""EM steps where a fit is expensive."""
+EXTENDED_STEPS = 3
+"""Iterations with all rows after those with a subsample."""
+SUBSAMPLE, LARGE = 2500, 15_000
+"""With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What stays the same through all fits.
+
+    Args:
+        y: Targets.
+        sample_weight: The user's weights, which multiply into every fit.
+        frequency: How many rows each stands for.
+        share: The share of inliers, if it is given.
+    """
+
+    y: Array
+    sample_weight: Array
+    frequency: Array
+    share: float | None
+
+    def rows(self, chosen: Array) -> Data:
+        """Return some of the rows."""
+        return replace(
+            self, y=self.y[chosen], sample_weight=self.sample_weight[chosen], frequency=self.frequency[chosen]
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """Weights, and what they rest on.
+
+    Args:
+        bounded: Huber's weights.
+        probability: The probability of being an inlier.
+        errors: The errors behind it.
+        evidence: What they say.
+        n_iter: The number of fits.
+        fit: The last of them.
+    """
+
+    bounded: Array
+    probability: Array
+    errors: Array
+    evidence: Evidence
+    n_iter: int
+    fit: Fit
+
+
+def find_weights(
+    learner: LeastSquares | InSample, data: Data, variant: Any, generator: np.random.RandomState
+) -> Result:
+    """Return the weights of a regression.
+
+    Args:
+        learner: What is fitted.
+        data: Targets and weights.
+        variant: The estimator with the absolute error as its loss, or None if it has none.
+        generator: Draws subsamples and subsets.
+    """
+    if not isinstance(learner, LeastSquares):
+        if variant is not None:
+            # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
+            learner = learner.with_estimator(variant)
+        return _refine(*_first(learner, data, variant is not None), learner, data, FEW_STEPS)
+    usable = np.flatnonzero(data.frequency)
+    if len(usable) <= LARGE:
+        return _linear(learner, data, generator)
+    chosen = np.sort(generator.permutation(usable)[:SUBSAMPLE])
+    return _extend(_linear(learner.rows(chosen), data.rows(chosen), generator), learner, data)
+
+
+def _linear(learner: LeastSquares, data: Data, generator: np.random.RandomState) -> Result:
+    """Least squares: from Huber's fit, and from others that may be better."""
+    first, bounded, n_iter = _first(learner, data)
+    best = _refine(first, bounded, n_iter, learner, data, EM_STEPS)
+    found = best
+    if best.evidence.trusted and best.evidence.share > NOT_FOOLED:
+        return best
+    for weights in starts(learner, data.frequency, generator):
+        other = _refine(
+            learner.fit(weights * data.sample_weight), bounded, n_iter, learner, data, TRIAL_STEPS
+        )
+        likelier = other.evidence.log_likelihood > found.evidence.log_likelihood + MARGIN
+        if likelier and (other.evidence.trusted or data.share is not None):
+            found = other
+    if found is not best:
+        found = _refine(found.fit, bounded, found.n_iter, learner, data, EM_STEPS, found)
+    return found
+
+
+def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -> tuple[Fit, Array, int]:
+    """The robust first fit, Huber's weights at it, and the number of fits; one if the learner is robust itself."""
+    weights = np.ones(len(data.y))
+    counted = without_atoms(data.y, data.frequency)
+    steps = 1 if robust else HUBER_STEPS if isinstance(learner, LeastSquares) else FEW_STEPS + 1
+    n_iter, settled = 0, False
+    while not settled and n_iter < steps:
+        fit = learner.fit(weights * data.sample_weight)
+        old, weights = weights, _huber(data.y - fit.predictions, counted)
+        n_iter, settled = n_iter + 1, bool(np.abs(weights - old).mean() <= HUBER_TOLERANCE)
+    return fit, weights, n_iter
+
+
+def _huber(errors: Array, counted: Array) -> Array:
+    """Huber's weights at the scale s that belongs to them: ``mean min(|e| / s, K)^2 = 1``.
+
+    The scale at which Huber's objective ``sum_i s + s H(e_i / s)`` is smallest; it is found from above, so that it is
+    never 0 unless all errors are.
+    """
+    squares, n = errors**2, counted.sum()
+    scale = float(counted @ squares / n)
+    for _ in range(100):
+        new = float(counted @ np.minimum(squares, HUBER**2 * scale) / n)
+        if new >= 0.999 * scale:
+            break
+        scale = new
+    limit = HUBER * math.sqrt(scale)
+    return np.asarray(limit / np.maximum(np.abs(errors), limit)) if limit > 0 else np.ones(len(errors))
+
+
+def _refine(
+    fit: Fit,
+    bounded: Array,
+    n_iter: int,
+    learner: LeastSquares | InSample,
+    data: Data,
+    steps: int,
+    last: Result | None = None,
+) -> Result:
+    """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for."""
+    weights, evidence = (bounded, None) if last is None else (last.probability, last.evidence)
+    for step in range(steps + 1):
+        leverage = np.minimum(fit.leverage * weights, 0.99)
+        errors = (data.y - fit.predictions) / (1 - leverage)
+        evidence = examine(errors, data.y - errors, data.y, data.frequency, data.share, evidence)
+        probability = evidence.probability(errors, data.y - errors)
+        if step == steps or not (evidence.suspected or data.share is not None):
+            break
+        if step > 1 and np.abs(probability - weights).mean() <= TOLERANCE:
+            break
+        weights = probability
+        fit = learner.fit(weights * data.sample_weight)
+        n_iter += 1
+    assert evidence is not None
+    return Result(bounded, probability, errors, evidence, n_iter, fit)
+
+
+def _extend(part: Result, learner: LeastSquares, data: Data) -> Result:
+    """Go on with all rows, from the coefficients and the law that a subsample gave, which are in one unit."""
+    assert part.fit.coefficients is not None
+    fit = Fit(learner.predict(part.fit.coefficients), 0.0, part.fit.coefficients)
+    trusted, n_iter = part.evidence.trusted or data.share is not None, part.n_iter
+    counted = data.frequency if trusted else without_atoms(data.y, data.frequency)
+    for _ in range(EXTENDED_STEPS if trusted or part.evidence.suspected else 0):
+        errors = data.y - fit.predictions
+        weights = part.evidence.probability(errors, fit.predictions) if trusted else _huber(errors, counted)
+        fit = learner.fit(weights * data.sample_weight, False)
+        n_iter += 1
+    errors = data.y - fit.predictions
+    probability = part.evidence.probability(errors, fit.predictions)
+    bounded = probability if trusted else _huber(errors, counted)
+    return Result(bounded, probability, errors, part.evidence, n_iter, fit)

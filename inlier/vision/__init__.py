@@ -1,1 +1,0 @@
-"""Images: networks, data in memory, whole-batch augmentation, label noise."""

@@ -1,0 +1,77 @@
+"""What a person decided in the report: honoured by the next fit, and written into a new table."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from tests.fit.commands import record_of, refused, succeed, summary_of
+from tests.fit.tables import flowers
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flowers")
+    frame, _, _ = flowers(200)
+    (folder / "flowers.csv").write_text("Flowers of May\n\n" + frame.to_csv(index=False, sep=";"))
+    out = folder / "out"
+    succeed("fit", folder / "flowers.csv", "--target", "kind", "--out", out, "--inlier-fraction", 0.8)
+    given = [f"'{kind}" if kind.startswith("=") else kind for kind in frame["kind"]]
+    text = "row,decision,given,value\n" + f"4,fix,{given[0]},=rose\n5,drop,{given[1]},\n6,keep,{given[2]},\n"
+    (folder / "decisions.csv").write_text(text)
+    return folder, frame
+
+
+def test_a_fit_honours_decisions(fitted):
+    folder, _ = fitted
+    printed = succeed(
+        "fit", folder / "flowers.csv", "--target", "kind", "--out", folder / "again", "--inlier-fraction", 0.8,
+        "--decisions", folder / "decisions.csv",
+    )  # fmt: skip
+    assert summary_of(printed)["rows"].startswith("199")
+    suspects = pd.read_parquet(folder / "again" / "suspects.parquet").set_index("row")
+    assert 5 not in suspects.index
+    assert suspects.loc[4, "given"] == "=rose"
+    # Rows that somebody has looked at are not suspect any more.
+    assert set(suspects.index[-2:]) == {4, 6}
+    assert (suspects["inlier_probability"][-2:] == 1).all()
+    assert record_of(folder / "again")["decisions"].endswith("decisions.csv")
+
+
+def test_a_fixed_table_is_written_beside_the_original(fitted):
+    folder, frame = fitted
+    before = (folder / "flowers.csv").read_bytes()
+    printed = succeed("fix", folder / "out", folder / "decisions.csv")
+    assert printed == f"1 rows fixed, 1 dropped: {folder / 'flowers-fixed.csv'}\n"
+    text = (folder / "flowers-fixed.csv").read_text()
+    assert text.startswith("Flowers of May\n\na;b;kind\n")
+    fixed = pd.read_csv(folder / "flowers-fixed.csv", sep=";", skiprows=2)
+    wanted = frame.copy()
+    wanted.loc[0, "kind"] = "=rose"
+    pd.testing.assert_frame_equal(fixed, wanted.drop(index=1).reset_index(drop=True))
+    assert (folder / "flowers.csv").read_bytes() == before
+    assert "exists; choose another name" in refused("fix", folder / "out", folder / "decisions.csv")
+    message = refused("fix", folder / "out", folder / "decisions.csv", "--out", folder / "flowers.csv")
+    assert "exists" in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("row,action\n4,fix\n", "has no such column"),
+        ("row,decision\nfour,fix\n", "line 2: row 'four' is not a number"),
+        ("row,decision\n4,eat\n", "'eat' is no decision"),
+        ("row,decision\n4,fix\n", "no value is given"),
+        ("row,decision\n4,drop\n4,keep\n", "line 3: row 4 was decided before"),
+        ("row,decision\n4000,drop\n", "row 4000 does not exist; the last is 203"),
+        ("row,decision\n3,drop\n", "row 3 does not exist"),
+        ("row,decision,given\n4,drop,violet\n", "was 'violet' when this was decided"),
+    ],
+)
+def test_decisions_that_do_not_fit_are_refused(lines, message, fitted, tmp_path):
+    folder, _ = fitted
+    (tmp_path / "decisions.csv").write_text(lines)
+    assert message in refused(
+        "fix", folder / "out", tmp_path / "decisions.csv", "--out", tmp_path / "new.csv"
+    )
+    assert not (tmp_path / "new.csv").exists()

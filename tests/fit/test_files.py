@@ -1,0 +1,154 @@
+"""Tables in the files that people have: encodings, separators, titles, compression, workbooks, folders."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from inlier.fit._tables import Limits, inspect_table, read_columns
+from tests.fit.commands import record_of, refused, succeed, summary_of
+from tests.fit.tables import line
+
+ROWS = [("café", "1,5", "x"), ("naïve", "2,5", ""), ("plain", "3", "y")]
+
+
+def text(delimiter=",", title=""):
+    quoted = [[f'"{cell}"' if delimiter in cell else cell for cell in row] for row in ROWS]
+    return title + "\n".join(delimiter.join(row) for row in [("name", "size", "kind"), *quoted]) + "\n"
+
+
+CONTENTS = {
+    "utf-8": text().encode(),
+    "with a mark": text().encode("utf-8-sig"),
+    "utf-16": text().encode("utf-16"),
+    "utf-16 without a mark": text().encode("utf-16-le"),
+    "windows": text().encode("cp1252"),
+    "semicolons": text(";").encode(),
+    "tabs": text("\t").encode(),
+    "bars": text("|").encode(),
+    "title": text(title="Sales of the year\n").encode(),
+    "title and blank": text(";", title="Sales, by name\n\n").encode(),
+    "title with cells": text(title="Sales,,\nof May,,\n").encode(),
+    "carriage returns": text().replace("\n", "\r\n").encode(),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_csv_file_is_read_however_it_was_written(name, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(CONTENTS[name])
+    table = inspect_table(path)
+    assert table.names == ("name", "size", "kind")
+    cells = read_columns(table, table.names)
+    assert cells["name"].to_pylist() == ["café", "naïve", "plain"]
+    assert cells["size"].to_pylist() == ["1,5", "2,5", "3"]
+    assert cells["kind"].to_pylist() == ["x", None, "y"]
+    assert table.first_row == 2 + {"title": 1, "title and blank": 2, "title with cells": 2}.get(name, 0)
+
+
+def test_bytes_of_another_encoding_late_in_a_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"name,size\n" + b"plain,1\n" * 200_000 + "café,2\n".encode("cp1252"))
+    cells = read_columns(inspect_table(path), ["name"])
+    assert cells["name"][-1].as_py() == "café"
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
+def test_compressed_files(suffix, tmp_path):
+    path = tmp_path / f"a.csv.{suffix}"
+    compress = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": lambda b: pa.compress(b, "zstd", asbytes=True),
+    }
+    if suffix == "zst":
+        with pa.output_stream(str(path), compression="zstd") as file:
+            file.write(text().encode())
+    else:
+        path.write_bytes(compress[suffix](text().encode()))
+    table = inspect_table(path)
+    assert read_columns(table, ["name"])["name"].to_pylist() == ["café", "naïve", "plain"]
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "is broken" in refused("fit", path, "--target", "size", "--out", tmp_path / "out")
+
+
+def test_a_workbook_with_a_title(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["Houses of May"])
+    book.active.append(list(line()))
+    for row in line().itertuples(index=False):
+        book.active.append(list(row))
+    book.save(tmp_path / "a.xlsx")
+    out = tmp_path / "out"
+    printed = succeed("fit", tmp_path / "a.xlsx", "--target", "y", "--out", out, "--inlier-fraction", 0.9)
+    assert "the header is row 2" in printed
+    assert record_of(out)["first_row"] == 3
+    assert pd.read_parquet(out / "suspects.parquet")["row"].min() == 3
+    printed = succeed("predict", out, tmp_path / "a.xlsx", "--out", tmp_path / "p.csv")
+    assert "40 rows predicted" in printed
+
+
+def test_a_folder_of_parquet_files_is_one_table(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    line().iloc[:20].to_parquet(folder / "b.parquet")
+    line().iloc[20:].to_parquet(folder / "c.parquet")
+    out = tmp_path / "out"
+    printed = succeed("fit", folder, "--target", "y", "--out", out, "--inlier-fraction", 0.9)
+    assert summary_of(printed)["rows"] == "40"
+    line().rename(columns={"x": "z"}).to_parquet(folder / "d.parquet")
+    assert "lacks column 'x'" in refused("fit", folder, "--target", "y", "--out", tmp_path / "other")
+    line().astype({"x": str}).to_parquet(folder / "d.parquet")
+    assert "has another type" in refused("fit", folder, "--target", "y", "--out", tmp_path / "other")
+
+
+def test_what_is_too_large_is_refused_before_it_is_read(tmp_path):
+    line(1000).to_csv(tmp_path / "a.csv", index=False)
+    out = ("--target", "y", "--out", tmp_path / "out")
+    assert "the limit is 500 (--max-rows raises it)" in refused(
+        "fit", tmp_path / "a.csv", *out, "--max-rows", 500
+    )
+    message = refused("fit", tmp_path / "a.csv", *out, "--max-gigabytes", 1e-5)
+    assert "(--max-gigabytes raises it)" in message
+    many = pa.table({"x": pa.nulls(30_000_000, pa.int8()), "y": pa.nulls(30_000_000, pa.int8())})
+    pq.write_table(many, tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 200_000
+    assert "has 30,000,000 rows or more" in refused("fit", tmp_path / "a.parquet", *out)
+    with gzip.open(tmp_path / "bomb.csv.gz", "wb", 1) as file:
+        file.write(b"x,y\n")
+        for _ in range(100):
+            file.write(b"1,2\n" * 250_000)
+    assert (tmp_path / "bomb.csv.gz").stat().st_size < 2_000_000
+    message = refused("fit", tmp_path / "bomb.csv.gz", *out, "--max-gigabytes", 0.05)
+    assert "the limit is 0.05" in message
+
+
+def test_limits_hold_for_other_encodings_too(tmp_path):
+    (tmp_path / "a.csv").write_bytes(text().encode("utf-16") * 2)
+    with pytest.raises(ValueError, match="limit"):
+        read_columns(inspect_table(tmp_path / "a.csv"), ["name"], Limits(10, 1e-8))
+
+
+def test_an_encoding_can_be_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes("имя,x,y\n".encode("cp1251") + b"1,2,3\n" * 20)
+    assert inspect_table(tmp_path / "a.csv", "cp1251").names[0] == "имя"
+    out = ("--target", "y", "--out", tmp_path / "out")
+    assert "encoding 'nope' is unknown" in refused("fit", tmp_path / "a.csv", *out, "--encoding", "nope")
+    assert "is not utf-8; name its encoding" in refused(
+        "fit", tmp_path / "a.csv", *out, "--encoding", "utf-8"
+    )
+
+
+def test_a_leak_is_named(tmp_path):
+    frame = line(60)
+    frame["euros"], frame["noise"] = 0.9 * frame["y"] ** 3, [(7 * k) % 13 for k in range(60)]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    printed = succeed("fit", tmp_path / "a.csv", "--target", "y", "--out", tmp_path / "out")
+    assert "'euros'  number: determines 'y'" in printed
+    assert record_of(tmp_path / "out")["leaks"] == ["x", "euros"]

@@ -1,0 +1,104 @@
+"""The fraction of clean labels, from the margins of their logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from inlier import LossHistogram, kernels
+from inlier.fraction import LabelNoise
+from inlier.fraction._label_noise import (
+    BIN_WIDTH,
+    BINS,
+    RateInterval,
+    clean_probability,
+    confident_rates,
+    margin_loss,
+    noise_rate,
+    prior_log_odds,
+)
+
+
+def margins(rho: float, n: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
+    """Margins that are the true log odds of two classes, and which labels are clean."""
+    generator = torch.Generator().manual_seed(0)
+    log_odds = 3 * torch.randn(n, generator=generator)
+    # The network says with these odds which of two classes is right; the label follows, or is flipped.
+    right = torch.rand(n, generator=generator) < torch.sigmoid(log_odds.abs())
+    clean = torch.rand(n, generator=generator) >= rho
+    return torch.where(right == clean, log_odds.abs(), -log_odds.abs()), clean
+
+
+def predictions(rho: float, slope: float, n: int = 4000, classes: int = 10, seed: int = 0) -> torch.Tensor:
+    """Counts of predictions that are right with probability sigmoid(slope c - 1), on labels with symmetric noise."""
+    generator = torch.Generator().manual_seed(seed)
+    confidence = 8 * torch.rand(n, generator=generator) ** 2
+    right = torch.rand(n, generator=generator) < torch.sigmoid(slope * confidence - 1)
+    clean = torch.rand(n, generator=generator) >= rho
+    lucky = torch.rand(n, generator=generator) < 1 / (classes - 1)
+    agrees = torch.where(clean, right, ~right & lucky)
+    bins = (confidence / BIN_WIDTH).long().clamp(max=BINS - 1)
+    return torch.stack([torch.bincount(bins[x], minlength=BINS) for x in (~agrees, agrees)]).float()
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.1, 0.3, 0.6])
+@pytest.mark.parametrize("slope", [1.0, 3.0])
+def test_confident_predictions_tell_the_rate(rho, slope):
+    found = [confident_rates(predictions(rho, slope, seed=seed)) for seed in range(10)]
+    assert all(one.is_known for one in found)
+    # An interval of 90 %, on a grid of 0.01: of ten draws at most three miss.
+    assert sum(not one.low - 0.011 <= rho <= one.high + 0.011 for one in found) <= 3
+
+
+def test_a_network_that_knows_nothing_says_nothing():
+    assert not confident_rates(predictions(0.0, 0.02, n=1000)).is_known
+    assert not LabelNoise().estimate().trusted
+
+
+def estimate(values: torch.Tensor, interval: RateInterval | None = None):
+    estimator = LabelNoise(interval)
+    estimator.observe(LossHistogram.of(margin_loss(values), 5))
+    return estimator.estimate()
+
+
+def test_what_the_margins_imply_is_kept_within_what_confident_predictions_allow():
+    values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
+    assert estimate(values).value == pytest.approx(0.7, abs=0.01)
+    assert estimate(values, RateInterval(0.1, 0.2, 0.02, 0.8)).value == 0.8
+    assert estimate(values, RateInterval(0.4, 0.5, 0.02, 0.6)).value == 0.6
+    assert estimate(torch.ones(10)).value == 1
+
+
+def test_an_estimate_is_trusted_where_the_rate_is_known_and_the_network_is_worth_something():
+    values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
+    assert estimate(values, RateInterval(0.25, 0.35, 0.03, 0.6)).trusted
+    assert not estimate(values, RateInterval(0.25, 0.35, 0.03, 0.3)).trusted
+    assert not estimate(values, RateInterval(0.1, 0.5, 0.15, 0.6)).trusted
+    assert not estimate(values).trusted
+
+
+def test_the_weights_add_up_to_the_fraction():
+    values, _ = margins(0.3)
+    rho = noise_rate(LossHistogram.of(margin_loss(values), 7))
+    losses = margin_loss(values)
+    for zeta, slope in ((1 - rho, 1.0), (0.5, 1.0), (0.9, 2.5)):
+        log_odds = prior_log_odds(losses, torch.ones_like(losses), zeta, slope)
+        assert float(clean_probability(values, log_odds, slope).mean()) == pytest.approx(zeta, abs=1e-3)
+    # The fraction that the margins imply is the one whose odds are the prior.
+    implied = prior_log_odds(losses, torch.ones_like(losses), 1 - rho)
+    assert implied == pytest.approx(float(torch.logit(torch.tensor(1 - rho))), abs=0.02)
+
+
+def test_the_weight_is_the_slope_of_a_robust_kernel():
+    """As a function of the loss log(1 + exp(-S)) it meets the paper's Definition 1."""
+    kappa = 0.25
+
+    def sigma(r):
+        # The integral of 1 / (1 + kappa (e^r - 1)).
+        return (r - torch.log(1 + kappa * torch.expm1(r))) / (1 - kappa)
+
+    kernel = kernels.get(lambda r: torch.where(r < 50, sigma(r.clamp(max=50)), sigma(torch.tensor(50.0))))
+    r = torch.tensor([0.0, 0.1, 1.0, 5.0], dtype=torch.float64)
+    odds = -torch.log(torch.expm1(r))
+    expected = clean_probability(odds, float(-torch.log(torch.tensor(kappa))))
+    torch.testing.assert_close(kernel.weight(r), expected)

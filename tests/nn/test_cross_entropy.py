@@ -1,0 +1,164 @@
+"""RobustCrossEntropy: the shapes of nn.CrossEntropyLoss, weights by margins, the fraction of clean labels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from inlier import RobustCrossEntropy
+
+SHAPES = {"classes": (6, 4), "tokens": (3, 4, 5), "pixels": (2, 4, 3, 5)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("training", [True, False])
+def test_before_anything_is_known_it_is_nn_cross_entropy_loss(shape, weighted, smoothing, training):
+    torch.manual_seed(0)
+    logits = torch.randn(SHAPES[shape])
+    target = torch.randint(4, (logits.shape[0], *logits.shape[2:]))
+    target.view(-1)[::4] = -100
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0]) if weighted else None
+    ours = RobustCrossEntropy(weight=weight, label_smoothing=smoothing).train(training)
+    index = torch.arange(target.numel()).view(target.shape)
+    torch.testing.assert_close(
+        ours(logits, target, index), nn.CrossEntropyLoss(weight, label_smoothing=smoothing)(logits, target)
+    )
+    weights = ours.weigh(logits, target, index)
+    assert torch.equal(weights == 0, target == -100)
+
+
+def test_another_ignore_index():
+    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    ours = RobustCrossEntropy(ignore_index=0)
+    torch.testing.assert_close(ours(logits, target), nn.CrossEntropyLoss(ignore_index=0)(logits, target))
+
+
+def test_a_batch_that_is_all_ignored_gives_zero_with_a_graph():
+    logits = torch.randn(3, 4, requires_grad=True)
+    for training in (True, False):
+        loss = RobustCrossEntropy().train(training)(logits, torch.full((3,), -100))
+        loss.backward()
+        assert loss.item() == 0
+
+
+def train(criterion, rate: float, epochs: int, classes: int = 5, n: int = 1500, similar: bool = False):
+    """Classes that overlap a little, some labels noisy: accuracy on clean data, and which labels are noisy."""
+    torch.manual_seed(0)
+    centres = 1.2 * torch.randn(classes, 20)
+    truth = torch.randint(classes, (n,))
+    x = centres[truth] + torch.randn(n, 20)
+    noisy = torch.rand(n) < rate
+    other = (truth + 1) % classes if similar else (truth + torch.randint(1, classes, (n,))) % classes
+    y = torch.where(noisy, other, truth)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, classes))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(epochs):
+        for index in torch.randperm(n).split(50):
+            loss = criterion(model(x[index]), y[index], index)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    test = torch.randint(classes, (2000,))
+    predicted = model(centres[test] + torch.randn(2000, 20)).argmax(1)
+    return float((predicted == test).float().mean()), noisy, truth
+
+
+class Plain(nn.CrossEntropyLoss):
+    def forward(self, logits, target, index=None):
+        return super().forward(logits, target)
+
+
+def test_noisy_labels_are_found_and_the_model_is_better_for_it():
+    criterion = RobustCrossEntropy()
+    accuracy, noisy, truth = train(criterion, 0.3, epochs=12)
+    plain, _, _ = train(Plain(), 0.3, epochs=12)
+    assert accuracy > plain + 0.005
+    probability = criterion.inlier_probability()
+    assert float(probability[~noisy].mean()) > 0.85
+    assert float(probability[noisy].mean()) < 0.25
+    suggested = criterion.suggested_label()
+    assert float((suggested[noisy] == truth[noisy]).float().mean()) > 0.75
+    assert criterion.fraction_estimate.value == pytest.approx(0.7, abs=0.08)
+
+
+def test_labels_of_the_most_similar_class_lose_weight_too():
+    criterion = RobustCrossEntropy()
+    accuracy, noisy, _ = train(criterion, 0.3, epochs=12, similar=True)
+    plain, _, _ = train(Plain(), 0.3, epochs=12, similar=True)
+    assert accuracy > plain + 0.1
+    probability = criterion.inlier_probability()
+    assert float(probability[~noisy].mean()) > float(probability[noisy].mean()) + 0.25
+
+
+def test_clean_labels_are_left_alone():
+    criterion = RobustCrossEntropy()
+    accuracy, _, _ = train(criterion, 0.0, epochs=12)
+    plain, _, _ = train(Plain(), 0.0, epochs=12)
+    assert accuracy > plain - 0.01
+    assert float(criterion.inlier_fraction) > 0.95
+
+
+@pytest.mark.parametrize(("sure", "unweighted"), [(False, 2), (True, 1)])
+def test_weights_count_when_something_is_known_and_add_up_to_the_given_fraction(sure, unweighted):
+    criterion = RobustCrossEntropy(0.6, update_every=1)
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2000, 4, generator=generator)
+    target = torch.randint(4, (2000,), generator=generator)
+    if sure:  # of most labels, and the more so the more confident
+        target = torch.where(torch.rand(2000, generator=generator) < 0.6, logits.argmax(1), target)
+    means = [float(criterion.weigh(logits, target, torch.arange(2000)).mean()) for _ in range(3)]
+    assert means[:unweighted] == [1.0] * unweighted
+    assert means[2] == pytest.approx(0.6, abs=0.01)
+
+
+def test_what_the_first_epoch_tells_stays():
+    """Later the same labels are memorised, and every prediction agrees."""
+    criterion = RobustCrossEntropy(update_every=1)
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(5, (2000,), generator=generator)
+    target = torch.where(torch.rand(2000, generator=generator) < 0.3, (truth + 1) % 5, truth)
+    noise = torch.randn(2000, 5, generator=generator)
+    easy = 8 * torch.rand(2000, 1, generator=generator)
+
+    def logits(learned):
+        return easy * nn.functional.one_hot(learned, 5) + noise
+
+    for learned in (truth, truth, target, target, target, target):
+        criterion(logits(learned), target, torch.arange(2000))
+    found = criterion.fraction_estimate
+    assert found.value == pytest.approx(float((target == truth).float().mean()), abs=0.04)
+    assert found.trusted
+    assert float(criterion.weigh(logits(target), target, torch.arange(2000)).mean()) < 0.9
+
+
+def test_without_an_index_weights_count_after_the_warm_up():
+    criterion = RobustCrossEntropy(0.6, update_every=1, warmup=3)
+    logits, target = 3 * torch.randn(500, 4), torch.randint(4, (500,))
+    lows = [float(criterion.weigh(logits, target).min()) for _ in range(5)]
+    assert lows[:3] == [1.0, 1.0, 1.0]
+    assert max(lows[3:]) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda c: c(torch.randn(3), torch.tensor([0, 1, 2])), ValueError, r"\(N, C\)"),
+        (lambda c: c(torch.randn(3, 2), torch.rand(3, 2)), TypeError, "class numbers"),
+        (lambda c: c(torch.randn(3, 2), torch.tensor([0, 1])), ValueError, r"target must have shape \(3,\)"),
+        (lambda c: c(torch.randn(2, 4, 3), torch.tensor([0, 1])), ValueError, r"must have shape \(2, 3\)"),
+        (lambda c: c(torch.randn(3, 1), torch.zeros(3).long()), ValueError, "at least 2 classes"),
+        (
+            lambda c: c(torch.randn(2, 3), torch.tensor([0, 1]), torch.arange(3)),
+            ValueError,
+            "index has shape",
+        ),
+        (lambda c: RobustCrossEntropy(1.5), ValueError, "at most 1"),
+        (lambda c: RobustCrossEntropy(label_smoothing=2.0), ValueError, "label_smoothing = 2.0"),
+    ],
+)
+def test_mistakes_are_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call(RobustCrossEntropy())

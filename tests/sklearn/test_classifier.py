@@ -1,0 +1,119 @@
+"""AdaptiveClassifier: it leaves clean labels alone, finds noisy ones, and learns from the clean ones."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.datasets import load_breast_cancer, make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, log_loss
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from inlier.sklearn import AdaptiveClassifier
+from inlier.sklearn._labels import LabelModel, gain_score, keep_classes
+from tests.sklearn.problems import two_classes
+
+
+@pytest.mark.parametrize(
+    ("estimator", "precision"),
+    [
+        (LogisticRegression(), 0.85),
+        (LinearSVC(), 0.85),
+        (SVC(), 0.85),
+        (DecisionTreeClassifier(max_depth=4, random_state=0), 0.5),  # It has few different losses.
+        (RandomForestClassifier(20, random_state=0), 0.8),
+        (HistGradientBoostingClassifier(max_iter=15, max_bins=16), 0.8),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_noisy_labels_are_found_and_corrected(estimator, precision):
+    x, y, clean, bad = two_classes()
+    names = np.array(["no", "yes"])
+    model = AdaptiveClassifier(estimator, random_state=0).fit(x, names[y])
+    assert (model.suspected_label_ == names[clean]).mean() > 0.85
+    assert average_precision_score(bad, -model.inlier_probability_) > precision
+    assert list(model.classes_) == ["no", "yes"]
+
+
+def test_noise_is_proven_or_nothing_is_done():
+    x, y, _, _ = two_classes()
+    estimate = AdaptiveClassifier(random_state=0).fit(x, y).fraction_estimate_
+    assert estimate.trusted
+    assert abs(estimate.value - 0.8) < 0.1
+    assert 0 < estimate.standard_error < 0.05
+    x, y = make_classification(
+        600, 10, n_informative=4, n_clusters_per_class=1, class_sep=0.4, flip_y=0.0, random_state=0
+    )
+    model = AdaptiveClassifier(random_state=0).fit(x, y)
+    assert not model.fraction_estimate_.trusted
+    assert (model.weights_ == 1).all()
+    given = AdaptiveClassifier(inlier_fraction=0.8, random_state=0).fit(x, y)
+    assert given.fraction_estimate_.trusted
+    assert given.inlier_probability_.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_label_noise_costs_less_than_in_unweighted_training():
+    x, y = load_breast_cancer(return_X_y=True)
+    x = StandardScaler().fit_transform(x)
+    rng = np.random.default_rng(2)
+    train = rng.uniform(size=len(y)) < 0.7
+    noisy = np.where(rng.uniform(size=len(y)) < 0.3, 1 - y, y)
+    robust = AdaptiveClassifier(random_state=0).fit(x[train], noisy[train])
+    unweighted = LogisticRegression().fit(x[train], noisy[train])
+    assert robust.score(x[~train], y[~train]) > unweighted.score(x[~train], y[~train]) + 0.01
+    losses = [log_loss(y[~train], m.predict_proba(x[~train])) for m in (robust, unweighted)]
+    assert losses[0] < losses[1]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_clean_overlapping_classes_are_left_alone(share):
+    x, y = make_classification(
+        2000,
+        8,
+        n_informative=4,
+        n_clusters_per_class=1,
+        class_sep=0.5,
+        flip_y=0.0,
+        weights=[1 - share],
+        random_state=1,
+    )
+    model = AdaptiveClassifier(random_state=0).fit(x, y)
+    np.testing.assert_allclose(
+        model.predict_proba(x), LogisticRegression().fit(x, y).predict_proba(x), atol=1e-6
+    )
+
+
+def test_no_class_is_given_up():
+    weights = keep_classes(np.where(np.arange(100) < 5, 0.001, 1.0), np.repeat([1, 0], [5, 95]), np.ones(100))
+    assert weights[:5].mean() == pytest.approx(0.2)
+    assert (weights[5:] == 1).all()
+
+
+def test_class_weight_and_sample_weight_are_respected():
+    x, y, _, _ = two_classes(noise=0.0)
+    balanced = LogisticRegression(class_weight={0: 1.0, 1: 20.0})
+    model = AdaptiveClassifier(balanced, random_state=0).fit(x, y)
+    assert (model.predict(x) == 1).mean() >= (balanced.fit(x, y).predict(x) == 1).mean()
+    weighted = AdaptiveClassifier(random_state=0).fit(x, y, sample_weight=np.where(y == 1, 20.0, 1.0))
+    equal = AdaptiveClassifier(random_state=0).fit(x, y)
+    assert weighted.predict_proba(x)[:, 1].mean() > equal.predict_proba(x)[:, 1].mean()
+
+
+def test_a_class_that_a_fold_has_not_seen():
+    x, y, _, _ = two_classes(60)
+    y[:2] = 2
+    model = AdaptiveClassifier(DecisionTreeClassifier(), cv=KFold(5), random_state=0)
+    assert model.fit(x, y).predict_proba(x).shape == (60, 3)
+
+
+def test_the_label_model_finds_the_noise_of_a_good_classifier():
+    x, y, _, bad = two_classes(2000)
+    up = expit(8 * (x[:, 0] + 0.3 * x[:, 1]))
+    model = LabelModel.fit(y, np.column_stack((1 - up, up)), np.ones(len(y)))
+    assert model.clean.mean() == pytest.approx(1 - bad.mean(), abs=0.03)
+    assert average_precision_score(bad, -model.clean) > 0.9
+    blind = LabelModel.fit(y, np.full((len(y), 2), 0.5), np.ones(len(y)))
+    assert gain_score(model, blind, np.ones(len(y))) > 5

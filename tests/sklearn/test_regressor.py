@@ -1,0 +1,269 @@
+"""AdaptiveRegressor: it leaves clean data alone, fits the inliers, and says how many there are."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import HuberRegressor, LinearRegression, Ridge
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVR
+from sklearn.tree import DecisionTreeRegressor
+
+import inlier
+from inlier.experiments.regression.data import draw
+from inlier.sklearn import AdaptiveRegressor
+from inlier.sklearn._learners import LeastSquares
+from inlier.sklearn._residuals import examine
+from tests.sklearn.problems import line
+
+
+def error_ratio(model, x, y, bad, truth):
+    """The error of a fit, divided by that of least squares on the inliers alone."""
+    reference = LinearRegression().fit(x[~bad], y[~bad])
+    error, least = (np.sqrt(np.mean((m.predict(x[~bad]) - truth[~bad]) ** 2)) for m in (model, reference))
+    return error / least
+
+
+# -- clean data --------------------------------------------------------------------------------------------
+
+
+def skewed(rng, x):
+    return np.exp(x[:, 0] + rng.normal(size=len(x)))
+
+
+def heavy_tailed(rng, x):
+    return x[:, 0] + rng.standard_t(2, size=len(x))
+
+
+def growing_noise(rng, x):
+    return 3 * x[:, 0] + np.exp(x[:, 1]) * rng.normal(size=len(x))
+
+
+def capped(rng, x):
+    return np.minimum(x[:, 0] + rng.normal(size=len(x)), 0.2)
+
+
+def zeros(rng, x):
+    return np.maximum(x[:, 0] + rng.normal(size=len(x)), 0)
+
+
+def counts(rng, x):
+    return rng.poisson(np.exp(0.5 * x[:, 0])).astype(float)
+
+
+def rounded(rng, x):
+    return np.round(x[:, 0] + 0.5 * rng.normal(size=len(x)))
+
+
+@pytest.mark.parametrize("law", [skewed, heavy_tailed, growing_noise, capped, zeros, counts, rounded])
+def test_no_false_alarm_and_little_harm_on_clean_data(law):
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(1000, 3)), rng.normal(size=(3000, 3))
+    y, y_test = law(rng, x), law(rng, x_test)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    estimate = model.fraction_estimate_
+    assert not (estimate.trusted and estimate.value < 0.95)
+    errors = [np.mean((m.predict(x_test) - y_test) ** 2) for m in (model, LinearRegression().fit(x, y))]
+    assert errors[0] <= 1.05 * errors[1]
+
+
+def test_clean_data_are_fitted_by_least_squares():
+    x, y, _, _ = line(outliers=0.0)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    np.testing.assert_allclose(model.estimator_.coef_, LinearRegression().fit(x, y).coef_, rtol=1e-9)
+    assert (model.weights_ == 1).all()
+    assert model.inlier_fraction_ == model.fraction_estimate_.value == 1
+    assert model.scale_ == np.inf
+
+
+def test_few_samples_are_left_alone():
+    x, y, _, _ = line(20, 0.25, dimension=1)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert (model.weights_ == 1).all()
+    assert not model.fraction_estimate_.trusted
+    assert "20 rows are too few" in model.fraction_estimate_.reason
+
+
+# -- the fit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.6, 0.8])
+def test_nearly_as_good_as_knowing_the_outliers_of_the_paper(rate):
+    data = draw(rate, seed=0)
+    x, y, bad = data.x.numpy(), data.y.numpy(), data.outlier.numpy()
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert error_ratio(model, x, y, bad, x @ data.true_w.numpy()) < 1.6
+    assert abs(model.inlier_fraction_ - (1 - rate)) < 0.03
+    assert model.fraction_estimate_.trusted
+    assert model.weights_.mean() == pytest.approx(model.inlier_fraction_, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dimension"),
+    [("one side", 2), ("one side", 8), ("leverage", 8), ("another line", 2), ("another line", 8)],
+)
+def test_outliers_that_agree_with_each_other(kind, dimension):
+    x, y, bad, w = line(600, 0.4, shift=10.0 if kind == "one side" else 0.0, dimension=dimension)
+    rng = np.random.default_rng(1)
+    if kind == "leverage":
+        x[bad] = 10 + rng.normal(size=(bad.sum(), dimension))
+    elif kind == "another line":
+        y[bad] = 5 - x[bad] @ w + 0.1 * rng.normal(size=bad.sum())
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert np.abs(model.estimator_.coef_ - w).max() < 0.05
+    assert model.inlier_probability_[bad].mean() < 0.1 < 0.8 < model.inlier_probability_[~bad].mean()
+    assert np.abs(LinearRegression().fit(x, y).predict(x[~bad]) - x[~bad] @ w).max() > 0.5
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_many_samples_are_fitted_as_well_as_few(seed):
+    # Above 15,000 samples decisions are made on a subsample. Its mixture once was handed on in another unit of the
+    # loss: with these seeds no outliers were found, and the error was 17 times.
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(20_000, 20)), rng.normal(size=20)
+    y = x @ w + 0.1 * rng.normal(size=20_000)
+    bad = rng.uniform(size=20_000) < 0.4
+    y[bad] += 5 * rng.normal(size=bad.sum())
+    model = AdaptiveRegressor(random_state=seed).fit(x, y)
+    assert error_ratio(model, x, y, bad, x @ w) < 1.2
+    assert abs(model.inlier_fraction_ - 0.6) < 0.02
+    assert model.fraction_estimate_.trusted
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+def test_data_without_noise_are_fitted_exactly(outliers):
+    rng = np.random.default_rng(1)
+    x, bad = rng.normal(size=(400, 3)), np.arange(400) < outliers * 400
+    y = 3 + x @ [1.0, -2.0, 0.5] + 10 * bad * rng.normal(size=400)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    np.testing.assert_allclose(model.estimator_.coef_, [1.0, -2.0, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e25, 0.0), (-3.0, 1e3)])
+def test_a_change_of_units_changes_nothing(factor, offset):
+    x, y, _, _ = line(120)
+    one, other = (AdaptiveRegressor(random_state=0).fit(x, z) for z in (y, factor * (y + offset)))
+    np.testing.assert_allclose(one.inlier_probability_, other.inlier_probability_, atol=0.05)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 3.0])
+def test_leverage_gives_the_errors_of_samples_left_out(penalty):
+    x, y, _, _ = line(40)
+    weights = np.random.default_rng(0).uniform(0.2, 1.0, size=40)
+    fit = LeastSquares(x, y, penalty).fit(weights)
+    for row in range(3):
+        rest = np.arange(40) != row
+        estimator = Ridge(penalty) if penalty else LinearRegression()
+        left_out = estimator.fit(x[rest], y[rest], weights[rest])
+        error = (y - fit.predictions)[row] / (1 - weights[row] * fit.leverage[row])
+        assert error == pytest.approx(y[row] - left_out.predict(x[[row]])[0], rel=0.05)
+
+
+def test_a_wide_table_is_no_worse_than_hubers_regression():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(150, 60)), rng.normal(size=60)
+    y = x @ w + 0.1 * rng.normal(size=150)
+    y[:20] += 50
+    models = AdaptiveRegressor(random_state=0), HuberRegressor(max_iter=1000), LinearRegression()
+    errors = [np.abs(m.fit(x, y).predict(x[20:]) - x[20:] @ w).mean() for m in models]
+    assert errors[0] < 1.2 * errors[1] < 0.2 * errors[2]
+
+
+# -- the fraction ------------------------------------------------------------------------------------------
+
+
+def test_a_given_fraction_is_believed():
+    x, y, bad, _ = line()
+    model = AdaptiveRegressor(inlier_fraction=0.7, random_state=0).fit(x, y)
+    assert model.inlier_fraction_ == 0.7
+    assert model.fraction_estimate_ == inlier.FractionEstimate(0.7, 0.0, True, "Given.")
+    assert model.weights_[bad].max() < 0.05
+    everything = AdaptiveRegressor(inlier_fraction=1.0).fit(x, y)
+    assert (everything.weights_ == 1).all()
+
+
+def test_the_evidence_grows_with_the_number_of_samples_and_not_with_copies_of_a_target():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=2000)
+    noise[:200] += 8
+    scores = [examine(noise[:n], np.zeros(n), noise[:n], np.ones(n)).score for n in (2000,)]
+    few = rng.permutation(2000)[:200]
+    scores.append(examine(noise[few], np.zeros(200), noise[few], np.ones(200)).score)
+    assert scores[0] > 2 * scores[1] > 4
+    # A spike of equal targets beside a wide distribution is no evidence of anything.
+    targets = np.where(np.arange(1000) < 600, 0.0, rng.normal(size=1000) + 3)
+    assert not examine(targets, np.zeros(1000), targets, np.ones(1000)).trusted
+
+
+def test_probabilities_fall_with_the_error_on_both_sides():
+    rng = np.random.default_rng(0)
+    errors = np.concatenate((rng.normal(size=900), 10 + rng.normal(size=100)))
+    evidence = examine(errors, np.zeros(1000), errors, np.ones(1000))
+    grid = np.linspace(0, 40, 500)
+    for side in (grid, -grid):
+        center = float(evidence.two[0] * evidence.scale.at(np.zeros(1))[0])
+        falling = np.diff(evidence.probability(center + side, np.zeros(500)))
+        assert (falling <= 0).all()
+
+
+# -- other models ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DecisionTreeRegressor(min_samples_leaf=5, random_state=0),
+        HistGradientBoostingRegressor(max_iter=15, max_bins=16),
+        make_pipeline(HistGradientBoostingRegressor(max_iter=15, max_bins=16)),
+        SVR(C=10.0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_models_that_memorise_are_fitted_with_out_of_fold_errors(estimator):
+    x, y, bad, w = line(500, 0.2, shift=30.0)
+    model = AdaptiveRegressor(estimator, random_state=0).fit(x, y)
+    assert model.inlier_probability_[bad].mean() < 0.3 * model.inlier_probability_[~bad].mean()
+    unweighted = clone(estimator).fit(x, y)
+    errors = [np.sqrt(np.mean((m.predict(x[~bad]) - x[~bad] @ w) ** 2)) for m in (model, unweighted)]
+    assert errors[0] <= errors[1] * 1.05
+
+
+def test_boosting_with_one_sided_slips_is_as_good_as_the_absolute_error():
+    x, y, bad, w = line(1000, 0.0)
+    y = 10 + y
+    bad = np.arange(1000) < 300
+    y[bad] *= 10
+    model, absolute = (
+        m.fit(x, y)
+        for m in (
+            AdaptiveRegressor(HistGradientBoostingRegressor(max_iter=50), random_state=0),
+            HistGradientBoostingRegressor(max_iter=50, loss="absolute_error"),
+        )
+    )
+    errors = [np.abs(m.predict(x[~bad]) - 10 - x[~bad] @ w).mean() for m in (model, absolute)]
+    assert errors[0] < 1.02 * errors[1]
+    assert abs(model.inlier_fraction_ - 0.7) < 0.03
+
+
+def test_an_error_is_never_that_of_a_fit_that_saw_the_sample():
+    x, y = np.arange(40.0)[:, None], np.arange(40.0)
+    model = AdaptiveRegressor(DecisionTreeRegressor(), cv=KFold(5)).fit(x, y)
+    # A full tree repeats what it has seen: an error of 0 would be a memorised one.
+    assert model.losses_.min() > 0
+
+
+def test_a_splitter_must_partition_the_samples():
+    x, y, _, _ = line(60)
+    half = [(np.arange(30), np.arange(30, 60))]
+    with pytest.raises(ValueError, match="cv must test each sample exactly once"):
+        AdaptiveRegressor(cv=half).fit(x, y)
+
+
+def test_integer_sample_weights_are_repetitions_and_zero_is_absence():
+    x, y, _, _ = line(200)
+    frequency = np.arange(200) % 3
+    weighted = AdaptiveRegressor(random_state=0).fit(x, y, sample_weight=frequency)
+    rows = np.repeat(np.arange(200), frequency)
+    repeated = AdaptiveRegressor(random_state=0).fit(x[rows], y[rows])
+    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), rtol=1e-2, atol=0.02)
