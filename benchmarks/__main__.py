@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import label_noise, overhead, regression, regressors, scale
+from benchmarks import groups, label_noise, overhead, processes, regression, regressors, scale
 from benchmarks.timing import machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -17,6 +17,12 @@ def batched_regression(quick: bool) -> list[dict[str, object]]:
     return [{"what": what, "measured": ratio, "goal": 50, "at_least": True}]
 
 
+HEAD = """# Benchmarks
+
+Written by `make bench`. Times are ratios within one run, since machines are noisy. The estimators on real tables are in
+[When to use it, and when not](guides/when-to-use.md).
+"""
+
 TABLES = {
     "Scale solver": (scale.run, "How long the scale of many losses takes, and how exact it is."),
     "Overhead": (
@@ -24,6 +30,8 @@ TABLES = {
         "What `Robust` adds to a training step: steps of one network with and without it take turns.\n"
         "Processor time, median over rounds.",
     ),
+    "Many groups": (groups.run, groups.__doc__ or ""),
+    "Many processes": (processes.run, processes.__doc__ or ""),
     "Regression experiment": (batched_regression, "All methods, rates and trials advance together."),
 }
 
@@ -48,28 +56,38 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
+def measure(title: str, quick: bool) -> str:
+    """Run one of the benchmarks; return its section of the page."""
+    if title in TABLES:
+        run, what = TABLES[title]
+        return f"{what}\n\n{table(run(quick))}"
+    module = COMPARISONS[title]
+    result = module.run(quick)
+    parts = [(module.__doc__ or "").strip()]
+    for heading, text in module.sections(result):
+        parts += [f"### {heading}", text]
+    return "\n\n".join(parts + result["notes"])
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Return the sections of the page by title."""
+    return dict(part.split("\n\n", 1) for part in page.split("\n## ")[1:])
+
+
 def main() -> None:
+    titles = [*TABLES, *COMPARISONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, and the page is not written")
-    quick = parser.parse_args().quick
-    parts = [
-        "# Benchmarks",
-        f"Written by `make bench` from one run: {machine()}. Times are ratios within that run.",
-    ]
-    for title, (run, what) in TABLES.items():
+    parser.add_argument("--only", nargs="+", choices=titles, default=titles, help="run some; the others stay")
+    arguments = parser.parse_args()
+    sections = sections_of(PAGE.read_text())
+    for title in arguments.only:
         print(f"{title} ...", flush=True)
-        parts += [f"## {title}", what, table(run(quick))]
-        print(parts[-1], flush=True)
-    for title, module in COMPARISONS.items():
-        print(f"{title} ...", flush=True)
-        result = module.run(quick)
-        parts += [f"## {title}", (module.__doc__ or "").strip()]
-        for heading, text in module.sections(result):
-            parts += [f"### {heading}", text]
-            print(f"{heading}\n\n{text}\n", flush=True)
-        parts += result["notes"]
-    if not quick:
-        PAGE.write_text("\n\n".join(parts) + "\n")
+        sections[title] = f"{measure(title, arguments.quick)}\n\n*One run: {machine()}.*\n"
+        print(sections[title], flush=True)
+    if not arguments.quick:
+        parts = [f"## {title}\n\n{sections[title].strip()}\n" for title in titles if title in sections]
+        PAGE.write_text("\n".join([HEAD, *parts]))
         print(f"written: {PAGE}")
 
 

@@ -17,8 +17,8 @@ from sklearn.metrics import average_precision_score
 from torch.nn import functional as F
 
 from inlier import Robust
-from inlier.experiments.regression_data import draw, rmse
-from inlier.experiments.regression_direct import inlier_least_squares
+from inlier.experiments.regression.data import draw, rmse
+from inlier.experiments.regression.direct import inlier_least_squares
 
 BATCH, SEEN, STEP_SIZE = 25, 10**6, 7e-4
 

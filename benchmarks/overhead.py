@@ -1,4 +1,4 @@
-"""What Robust adds to a training step, to memory, and to the step in which the scale is solved."""
+"""What a robust loss adds to a training step, to memory, and to the step in which the scale is solved."""
 
 from __future__ import annotations
 
@@ -12,41 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.timing import over_first
-from inlier import Robust
-from inlier.labels import PASSES
-from inlier.vision import networks
-
-
-class Block(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(x + self.body(x))
-
-
-def compact_cnn() -> nn.Module:
-    """A residual CNN for 32 x 32 images that two cores can train."""
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        Block(16),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 1),
-        Block(32),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 1),
-        Block(64),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, 10),
-    )
+from inlier import Robust, RobustCrossEntropy
+from inlier._vision import networks
 
 
 def mlp() -> nn.Module:
@@ -75,72 +42,68 @@ def steps(
     return {name: partial(once, reduce) for name, reduce in reductions.items()}
 
 
+def modes(batch: int, classes: int) -> dict[str, Reduce]:
+    """Every way to call a robust loss, each past its warm-up with a full window, as most steps of a training are."""
+    samples = 50_000
+    y, groups = torch.randint(classes, (batch,)), torch.randint(8, (batch,))
+    batches = cycle(torch.randperm(samples).split(batch)[:-1])
+    reductions: dict[str, Reduce] = {"unweighted": lambda f, _: f.mean()}
+    calls: dict[str, Callable[[Robust, torch.Tensor], torch.Tensor]] = {
+        "losses": lambda r, f: r(f),
+        "index": lambda r, f: r(f, next(batches)),
+        "index and groups": lambda r, f: r(f, next(batches), groups),
+        "index and mask": lambda r, f: r(f, next(batches), mask=f > 0),
+    }
+    for name, call in calls.items():
+        robust = Robust(samples=samples)
+        for _ in range(robust.warmup):
+            call(robust, torch.rand(batch))
+        reductions[name] = lambda f, _, r=robust, c=call: c(r, f)
+    for name, index in (("class labels, no index", False), ("class labels and index", True)):
+        criterion = RobustCrossEntropy(samples=samples)
+        for _ in range(500):
+            criterion(torch.randn(batch, classes), y, next(batches) if index else None)
+        reductions[name] = lambda _, z, c=criterion, i=index: c(z, y, next(batches) if i else None)
+    return reductions
+
+
 def compare(
     name: str, model: nn.Module, x: torch.Tensor, goal: float, rounds: int, repeat: int
 ) -> list[dict[str, object]]:
-    """A robust step over a plain one, for each way to call Robust; updates are in, as they come."""
-    batch, samples = len(x), 50_000
-    y = torch.randint(10, (batch,))
-    numbers = torch.randperm(samples)[:batch]
-    reductions: dict[str, Reduce] = {"plain": lambda f, _: f.mean()}
-    for fraction in ("auto", 0.7):
-        for index in (False, True):
-            robust = Robust(inlier_fraction=fraction, samples=samples)  # type: ignore[arg-type]
-            # Past the warm-up, with a full window: what most steps of a training are like.
-            for _ in range(robust.warmup):
-                robust(torch.rand(batch), numbers if index else None)
-            call = (lambda f, _, r=robust: r(f, numbers)) if index else (lambda f, _, r=robust: r(f))
-            reductions[f"fraction {fraction}, {'with' if index else 'no'} index"] = call
-    return table(name, steps(model, x, y, reductions), goal, rounds, repeat)
-
-
-def compare_labels(rounds: int, repeat: int) -> list[dict[str, object]]:
-    """The same for labels and logits, with the network of the classification experiment."""
-    x, y, samples = torch.randn(128, 3, 32, 32), torch.randint(10, (128,)), 78 * 128
-    reductions: dict[str, Reduce] = {"plain": lambda f, _: f.mean()}
-    for when in ("while samples are held out", "later"):
-        robust = Robust(samples=samples)
-        # Estimates come at the end of a pass, so passes have to be as long as they are.
-        batches = cycle(torch.randperm(samples).split(128))
-        if when == "later":
-            robust.held_out.state.copy_(torch.tensor([PASSES, 0.7, 0.0]))
-        reductions[when] = lambda f, logits, r=robust, b=batches: r(f, next(b), labels=y, logits=logits)
-    functions = steps(networks.get("compact", 10), x, y, reductions)
-    return table("compact CNN of the experiment, labels and logits", functions, 1.03, rounds, repeat)
+    """A robust step over an unweighted one, for each way to call a robust loss; updates are in, as they come."""
+    y = torch.randint(10, (len(x),))
+    return table(name, steps(model, x, y, modes(len(x), 10)), goal, rounds, repeat)
 
 
 def table(
     name: str, functions: dict[str, Callable[[], None]], goal: float, rounds: int, repeat: int
 ) -> list[dict[str, object]]:
-    """Rows of a table: each function's time over that of the plain step."""
+    """Rows of a table: each function's time over that of the unweighted step."""
     ratios = over_first(functions, rounds, repeat)
     return [
-        {"what": f"{name}: {key}, robust step / plain step", "measured": value, "goal": goal}
+        {"what": f"{name}: {key}, robust step / unweighted step", "measured": value, "goal": goal}
         for key, value in ratios.items()
     ]
 
 
 def update_cost() -> float:
-    """Milliseconds of one update with a window of 10^6 losses, estimates of the fraction included."""
-    robust = Robust(window=10**6, update_every=10**9)
+    """Milliseconds of a step that updates, with a window of 10^6 losses, estimates of the fraction included."""
+    robust = Robust(window=10**6, update_every=1)
     robust(torch.rand(10**6))
-    # Past the wide searches of the beginning; later ones are rare (one in a thousand updates).
-    robust.window.rounds = 1000
-    robust.window.update(1.0)
-    rounds = 100
-    seconds = 0.0
-    for _ in range(rounds):
+    # Past the searches of the beginning; later ones are rare.
+    for _ in range(300):
         robust(torch.rand(1000))
-        begin = time.perf_counter()
-        robust.window.update(1.0)
-        seconds += time.perf_counter() - begin
-    return 1000 * seconds / rounds
+    steps = 100
+    begin = time.process_time()
+    for _ in range(steps):
+        robust(torch.rand(1000))
+    return 1000 * (time.process_time() - begin) / steps
 
 
-def memory_per_sample() -> float:
-    robust = Robust(samples=100_000)
-    robust(torch.rand(10), torch.arange(10))
-    return sum(buffer.numel() * buffer.element_size() for buffer in robust.memory.buffers()) / 100_000
+def memory_per_sample(criterion: nn.Module, *call: torch.Tensor) -> float:
+    """Bytes of a checkpoint for each sample."""
+    criterion(*call)
+    return sum(t.element_size() for t in criterion.state_dict().values() if t.shape == (100_000,))
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:
@@ -149,11 +112,19 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     # Updates come every 20 steps, estimates of the fraction every 200: a repeat holds them, or (where steps
     # are so long that estimates hardly count) the updates.
     rounds = 3 if quick else 15
-    rows = compare("compact CNN, batch 128", compact_cnn(), torch.randn(128, 3, 32, 32), 1.03, rounds, 20)
-    rows += compare_labels(rounds, 20)
-    rows += compare("two-layer MLP, batch 256", mlp(), torch.randn(256, 784), 1.25, rounds, 200)
-    rows.append(
-        {"what": "bytes of memory per sample with an index", "measured": memory_per_sample(), "goal": 12}
-    )
-    rows.append({"what": "update with a window of 10^6 losses, ms", "measured": update_cost(), "goal": 5})
+    cnn = networks.get("compact", 10)
+    rows = compare("compact CNN, batch 128", cnn, torch.randn(128, 3, 32, 32), 1.03, rounds, 20)
+    rows += compare("two-layer MLP, batch 256", mlp(), torch.randn(256, 784), 1.15, rounds, 200)
+    ten = torch.arange(10)
+    losses = Robust(samples=100_000), torch.rand(10), ten
+    labels = RobustCrossEntropy(samples=100_000), torch.randn(10, 3), ten % 3, ten
+    rows += [
+        {
+            "what": "bytes of memory a sample, losses with an index",
+            "measured": memory_per_sample(*losses),
+            "goal": 8,
+        },
+        {"what": "bytes of memory a sample, class labels", "measured": memory_per_sample(*labels), "goal": 8},
+        {"what": "update with a window of 10^6 losses, ms", "measured": update_cost(), "goal": 5},
+    ]
     return rows

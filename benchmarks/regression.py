@@ -1,8 +1,8 @@
-"""How much faster all regressions advance together than one at a time: `python -m benchmarks.regression`.
+"""The speed of all regressions in one program against one at a time: `python -m benchmarks.regression`.
 
-The plain loop is what one would write: a linear model, autograd, torch.optim.SGD and, for adaptive methods,
-inlier.Robust, one sample a step. Times are per step of one run. What counts is their ratio, taken within one
-process while nothing else changes; the best of several rounds each, for a busy machine only ever adds time.
+The simple loop is what one would write: a linear model, autograd, torch.optim.SGD and, for adaptive methods,
+inlier.Robust, one sample per step. Times are per step of one run. What counts is their ratio, within one
+process; the best of several repetitions each, since other load only ever adds time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import time
 import torch
 
 import inlier
-from inlier.experiments.regression import RULES
-from inlier.experiments.regression_data import RegressionData, draw
-from inlier.experiments.regression_runner import Rule, Schedule
-from inlier.experiments.regression_runner import run as run_together
+from inlier.experiments.regression.data import RegressionData, draw
+from inlier.experiments.regression.experiment import STOCHASTIC
+from inlier.experiments.regression.runner import Schedule, StepRule
+from inlier.experiments.regression.runner import run as run_batched
 
 RATES = [tenth / 10 for tenth in range(10)]
 SEEDS = range(5)
 
 
-def plain_loop(data: RegressionData, rule: Rule, steps: int, step_size: float = 7e-4) -> torch.Tensor:
+def simple_loop(data: RegressionData, rule: StepRule, steps: int, step_size: float = 7e-4) -> torch.Tensor:
     model = torch.nn.Linear(data.x.shape[1], 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=step_size)
     x, y = data.x.float(), data.y.float()
@@ -38,10 +38,10 @@ def plain_loop(data: RegressionData, rule: Rule, steps: int, step_size: float = 
     return model.weight.detach()
 
 
-def seconds_each(rounds: int, *tasks: tuple) -> list[float]:
-    """Return the best time of each (function, arguments...), the rounds of all taken in turn."""
+def seconds_each(repeats: int, *tasks: tuple) -> list[float]:
+    """Return the best time of each (function, arguments...), repeated in turn."""
     best = [float("inf")] * len(tasks)
-    for _ in range(rounds):
+    for _ in range(repeats):
         for number, (function, *arguments) in enumerate(tasks):
             start = time.perf_counter()
             function(*arguments)
@@ -49,29 +49,29 @@ def seconds_each(rounds: int, *tasks: tuple) -> list[float]:
     return best
 
 
-def run(steps: int = 2000, rounds: int = 3) -> dict[str, float]:
-    """Measure both; return microseconds per step of one run, and their ratio."""
+def run(steps: int = 2000, repeats: int = 3) -> dict[str, float]:
+    """Return the microseconds per step of one run of both, and their ratio."""
     torch.set_num_threads(1)
     problems, seeds = [draw(rate, seed) for rate in RATES for seed in SEEDS], list(SEEDS) * len(RATES)
-    # Estimating the fraction is work that both ways share alike: it is left out of both.
-    rules = [rule for rule in RULES.values() if not rule.auto]
+    # Estimating the fraction costs the same in both: it is left out of both.
+    rules = [rule for rule in STOCHASTIC.values() if not rule.auto]
     adaptive = sum(rule.kind == "adaptive" for rule in rules) / len(rules)
-    together, sgd, robust = seconds_each(
-        rounds,
-        (run_together, problems, seeds, rules, Schedule(steps, update_every=100)),
-        (plain_loop, problems[20], RULES["sgd"], steps),
-        (plain_loop, problems[20], RULES["adaptive-gm"], steps),
+    batched, sgd, robust = seconds_each(
+        repeats,
+        (run_batched, problems, seeds, rules, Schedule(steps, update_every=100)),
+        (simple_loop, problems[20], STOCHASTIC["sgd"], steps),
+        (simple_loop, problems[20], STOCHASTIC["adaptive-gm"], steps),
     )
     runs = len(problems) * len(rules)
-    plain = (1 - adaptive) * sgd + adaptive * robust
+    simple = (1 - adaptive) * sgd + adaptive * robust
     micro = 1e6 / steps
     return {
         "runs": runs,
-        "together_us_per_step": together * micro,
-        "together_us_per_run_step": together * micro / runs,
-        "plain_sgd_us_per_run_step": sgd * micro,
-        "plain_adaptive_us_per_run_step": robust * micro,
-        "ratio": plain * runs / together,
+        "batched_us_per_step": batched * micro,
+        "batched_us_per_run_step": batched * micro / runs,
+        "simple_sgd_us_per_run_step": sgd * micro,
+        "simple_adaptive_us_per_run_step": robust * micro,
+        "ratio": simple * runs / batched,
     }
 
 

@@ -23,11 +23,11 @@ def pivot(
     """One line for each combination of keys, one column for each method, means where there are several rows.
 
     Args:
-        rows: What was measured; those without the value are passed over.
-        keys: Their entries that name a line.
+        rows: What was measured; those without the value are left out.
+        keys: The entries that name a line.
         value: The entry to show.
         digits: How numbers are written.
-        mean: Whether a last line has the mean over all lines of each method that stands in all of them.
+        mean: Whether a last line has the mean over all lines, of each method that is in all of them.
     """
     rows = [row for row in rows if value in row]
     names = list(dict.fromkeys(row["method"] for row in rows))
@@ -50,7 +50,7 @@ def pivot(
 
 
 def missing(packages: Sequence[str]) -> list[str]:
-    """Say which of these packages cannot be imported, and are therefore left out."""
+    """Return a note for each of these packages that cannot be imported, and is therefore left out."""
     notes = []
     for package in packages:
         try:

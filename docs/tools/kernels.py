@@ -1,4 +1,4 @@
-"""Write the table of docs/kernels.md and its small pictures: `python docs/tools/kernels.py`."""
+"""Write the table of docs/kernels.md and its images: `python docs/tools/kernels.py`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 import torch
 
 from inlier import kernels
-from inlier.experiments.kernel_plots import FAMILIES, NOTES, parameters
 from inlier.kernels import Kernel
+from inlier.report._kernel_plots import FAMILIES, NOTES, parameters
 
 DOCS = Path(__file__).parents[1]
 WIDTH, HEIGHT, MOST = 120, 60, 5.0
 
 
-def picture(kernel: Kernel) -> str:
+def drawing(kernel: Kernel) -> str:
     """Return an SVG of the weight (filled) and the value (line) of a kernel for losses of 0 to 5 at c = 1."""
     r = torch.linspace(0, MOST, 101, dtype=torch.float64)
     x = (r / MOST * WIDTH).tolist()
     weight = (HEIGHT * (1 - kernel.weight(r))).tolist()
-    # A value of 2.5 reaches the top, so that of the identity would leave the picture in the middle.
+    # A value of 2.5 reaches the top: that of the identity would leave the image halfway.
     value = (HEIGHT * (1 - kernel(r) / 2.5)).tolist()
     area = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, weight, strict=True))
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, value, strict=True) if b >= 0)
@@ -50,7 +50,7 @@ def table(family: str) -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with its tables written anew."""
+    """Return the page with its tables rewritten."""
     for family in FAMILIES.values():
         mark = re.escape(f"<!-- {family} -->\n")
         tables = f"\n{table(family)}\n"
@@ -59,9 +59,9 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page and the pictures."""
+    """Write the page and the images."""
     for name in kernels.names():
-        (DOCS / "img" / "kernels" / f"{name}.svg").write_text(picture(kernels.get(name)))
+        (DOCS / "img" / "kernels" / f"{name}.svg").write_text(drawing(kernels.get(name)))
     path = DOCS / "kernels.md"
     path.write_text(page(path.read_text()))
 
