@@ -1,7 +1,7 @@
 """Robust loss kernels: what each loss counts for, once its size has been looked at.
 
 A kernel turns a loss ``r >= 0`` into a robust loss ``sigma_c(r)``. Its slope ``sigma'_c(r)`` is the weight
-of the sample: the belief that it is an inlier. Every kernel obeys one scaling rule,
+of the sample: the probability that it is an inlier. Every kernel obeys one scaling rule,
 
     sigma_c(r) = c * sigma(r / c),        sigma'_c(r) = sigma'(r / c),
 

@@ -71,6 +71,7 @@ class LossWindow:
         self.estimators = self._estimators_for(groups, [])
         self.pending = torch.zeros((groups + 1) * self.counts.shape[1], dtype=torch.int32)
         """Counts since the last update, on the device."""
+        self._one = torch.ones(1, dtype=torch.int32)
         self.current = self._current()
         """Scale (first row) and inlier fraction (second) of each group, on the device."""
 
@@ -107,7 +108,7 @@ class LossWindow:
 
     def to(self, device: torch.device) -> None:
         """Move to a device."""
-        self.pending, self.current = self.pending.to(device), self.current.to(device)
+        self.pending, self.current, self._one = (x.to(device) for x in (self.pending, self.current, self._one))
 
     def reserve(self, groups: int) -> None:
         """Make room for so many groups; new ones have seen no loss yet."""
@@ -156,8 +157,9 @@ class LossWindow:
     def count(self, losses: Tensor, rows: Tensor | None, finite: bool = False) -> None:
         """Count float32 losses; infinite and NaN ones are counted as bad, and left out of every estimate."""
         place = bin_numbers(losses, self.bits, finite)
-        place = place.long() if rows is None else place + rows * self.counts.shape[1]
-        self.pending.index_add_(0, place, self.pending.new_ones(1).expand(len(place)))
+        if rows is not None:
+            place = place + rows * self.counts.shape[1]
+        self.pending.index_add_(0, place, self._one.expand(len(place)))
 
     def forget(self) -> None:
         """Drop all losses, and keep fractions and scales."""
