@@ -215,8 +215,9 @@ class LossWindow:
         """Show each estimator the losses of its group, or of all groups if there is one for all."""
         is_shared = len(self.estimators) < self.groups
         for turn, estimator in enumerate(self.estimators):
-            # Fits of mixtures take turns, so that no update takes long.
-            if isinstance(estimator, FromLosses) and (self.rounds + turn) % ESTIMATE_EVERY:
+            # Fits of mixtures take turns, so that no update takes long, and several groups share the time of two.
+            period = ESTIMATE_EVERY * max(len(self.estimators) // 2, 1)
+            if isinstance(estimator, FromLosses) and (self.rounds + turn * ESTIMATE_EVERY // 2) % period:
                 continue
             row = self._relative(used, counts) if is_shared else self.counts[turn]
             total = float(row.sum())
