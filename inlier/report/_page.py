@@ -15,10 +15,9 @@ from torch import Tensor
 from inlier._files import write_whole
 from inlier.report._findings import Findings, Suspect
 from inlier.report._plots import draw
-from inlier.report._svg import number
 from inlier.report._template import fill, read
 from inlier.report._training import findings_of
-from inlier.report._wording import headline, percent, verdict
+from inlier.report._wording import headline, percent, short_number, verdict
 
 if TYPE_CHECKING:
     from inlier.nn import Robust, RobustCrossEntropy
@@ -55,7 +54,7 @@ def write(path: str | Path, source: Findings | Robust | RobustCrossEntropy, **de
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        ModuleNotFoundError: If Jinja2 or Pillow is missing; the extra ``report`` brings both.
+        ModuleNotFoundError: If Jinja2, Matplotlib or Pillow is missing; the extra ``report`` brings them.
 
     Example:
         >>> import tempfile, torch, inlier, inlier.report
@@ -107,7 +106,7 @@ def render(findings: Findings) -> str:
             (_short(given), _short(label), f"{count:,}")
             for given, label, count in findings.confusion[:MAX_PAIRS]
         ],
-        brief=[(s, number(s.inlier_probability)) for s in findings.suspects[:LISTED_WITHOUT_SCRIPT]],
+        brief=[(s, short_number(s.inlier_probability)) for s in findings.suspects[:LISTED_WITHOUT_SCRIPT]],
         data=_embedded(_table(findings)),
     )
 
@@ -130,7 +129,7 @@ def _facts(findings: Findings, losses: Tensor, probability: Tensor, scored: int)
     if findings.kernel is not None:
         facts.append(("Kernel", str(findings.kernel)))
         if len(findings.group_scales) <= 1:
-            facts.append(("Scale c", number(findings.scale)))
+            facts.append(("Scale c", short_number(findings.scale)))
     infinite = int(losses.isinf().sum())
     if infinite:
         facts.append(("Infinite losses", f"{infinite:,}"))

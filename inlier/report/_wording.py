@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inlier.fraction import FractionEstimate, GivenFraction
 
-__all__ = ["Verdict", "headline", "number", "percent", "verdict"]
+__all__ = ["Verdict", "headline", "number", "percent", "short_number", "verdict"]
 
 INTERVAL = 1.96
 """Standard errors on both sides of an estimate in its 95 % confidence interval."""
@@ -53,6 +53,24 @@ def number(value: float) -> str:
         ('4842790', '0.123457', '6.02e+23')
     """
     return f"{value:.0f}" if 1e6 <= abs(value) < 1e9 else f"{value:.6g}"
+
+
+def short_number(value: float) -> str:
+    """Return a number with at most four digits, as a power of ten where it is very large or small.
+
+    Example:
+        >>> short_number(1234567), short_number(0.25), short_number(2e-7), short_number(float("inf"))
+        ('1.23 × 10⁶', '0.25', '2 × 10⁻⁷', '∞')
+    """
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return digits.replace("-", "−")
+    mantissa, _, exponent = f"{value:.2e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{power}" if mantissa == "1" else f"{mantissa} × 10{power}"
 
 
 def headline(estimate: FractionEstimate, samples: int, unit: str) -> str:

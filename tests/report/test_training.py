@@ -57,7 +57,7 @@ def test_groups_have_a_curve_each(tmp_path):
     found = findings_of(robust)
     assert found.group_scales == pytest.approx(robust.scale.tolist())
     text = write(tmp_path / "r.html", robust).read_text("utf-8")
-    assert text.count('class="line kernel thin"') == 3
+    assert text.count('stroke-opacity="0.75" stroke-width="1.2"') == 3
 
 
 def test_class_labels_come_with_the_suggested_ones(tmp_path):
