@@ -75,6 +75,7 @@ class LossMixture(FractionEstimate):
         share: The inliers' share among the losses that were fitted (not zero).
         inliers: The fitted distribution of the inliers' log losses, or None if there was nothing to fit.
         outliers: That of the outliers, or None if none were found.
+        is_described: Whether the fitted distribution describes the losses: without that, it is no evidence.
         mixtures: Fitted parameters of both mixtures, where a next fit can start.
         singles: Fitted parameters of both single groups, likewise.
     """
@@ -82,6 +83,7 @@ class LossMixture(FractionEstimate):
     share: float = 1.0
     inliers: LogDensity | None = None
     outliers: LogDensity | None = None
+    is_described: bool = False
     mixtures: Tensor | None = field(default=None, repr=False, compare=False)
     singles: Tensor | None = field(default=None, repr=False, compare=False)
 
@@ -230,8 +232,10 @@ def _choose(bins: LogBins, one: Fits, two: Fits) -> LossMixture:
         variance = torch.linalg.pinv(two.information[chosen]).diagonal()[int(ties[6].argmax())]
         error = weight * (1 - weight) * math.sqrt(float(variance))
     fraction = (bins.sure_inliers + weight * n) / bins.total
-    fit = LossMixture(fraction, error, False, "", weight, inliers, outliers, mixtures, one.theta)
-    reason = _doubt(fit, bins, ambiguous=straight_gain > 10 and gain[0] > -10)
+    fit = LossMixture(fraction, error, False, "", weight, inliers, outliers, False, mixtures, one.theta)
+    distance = _distance(fit, bins)
+    fit = replace(fit, is_described=distance <= 0.03 + 1.6 / math.sqrt(n))
+    reason = _doubt(fit, n, distance, ambiguous=straight_gain > 10 and gain[0] > -10)
     sure = "One group fits all losses." if outliers is None else "Two groups fit, and lie far apart."
     return replace(fit, trusted=not reason, reason=reason or sure)
 
@@ -250,11 +254,8 @@ def _one_shape_is_accepted(gap: float, share: float, gain: float, straight_gain:
     return enough and gap >= SMALLEST_GAP and share >= needed_share
 
 
-def _doubt(fit: LossMixture, bins: LogBins, ambiguous: bool) -> str:
-    """Return why the fit should not be trusted, or an empty string."""
-    n = float(bins.counts.sum())
-    if n < FEW:
-        return f"Only {n:.0f} losses were fitted, which is too few."
+def _distance(fit: LossMixture, bins: LogBins) -> float:
+    """Return how far the fitted distribution is from the losses: Kolmogorov and Smirnov's distance."""
     grid = grid_of(bins)
     joint = torch.zeros_like(grid)
     for group, share in ((fit.inliers, fit.share), (fit.outliers, 1 - fit.share)):
@@ -263,8 +264,15 @@ def _doubt(fit: LossMixture, bins: LogBins, ambiguous: bool) -> str:
     seen = bins.counts.cumsum(0) - bins.counts / 2
     place = torch.searchsorted(grid, bins.x).clamp(1, len(grid) - 1)
     part = (bins.x - grid[place - 1]) / (grid[place] - grid[place - 1])
-    distance = float((torch.lerp(model[place - 1], model[place], part) - seen / n).abs().max())
-    if distance > 0.03 + 1.6 / math.sqrt(n):
+    expected = torch.lerp(model[place - 1], model[place], part)
+    return float((expected - seen / bins.counts.sum()).abs().max())
+
+
+def _doubt(fit: LossMixture, n: float, distance: float, ambiguous: bool) -> str:
+    """Return why the fit should not be trusted, or an empty string."""
+    if n < FEW:
+        return f"Only {n:.0f} losses were fitted, which is too few."
+    if not fit.is_described:
         return f"The fitted distribution and the losses differ by {distance:.2f} in probability."
     if fit.outliers is None and ambiguous:
         return "Two groups fit too, but no better than one with many small losses; none count as outliers."
@@ -279,8 +287,9 @@ class FromLosses:
     """The fraction estimator that fits a mixture to the losses, each fit beginning where the last one ended.
 
     While a model learns, its losses form groups too, what it knows already and what it does not know yet; but these
-    groups move, and those of outliers stay. So in a training several fits in a row must agree before the value changes
-    from what it was, 1 at first: the more losses are called outliers, the more fits, ``patience / value`` of them.
+    groups move, and those of outliers stay. So in a training several fits in a row must describe the losses and agree
+    before the value changes from what it was, 1 at first: the more losses are called outliers, the more fits,
+    ``patience / value`` of them.
 
     Args:
         smoothing: The share of the old estimate in the new one.
@@ -303,7 +312,7 @@ class FromLosses:
         self._last: FractionEstimate = FractionEstimate(1.0, 0.0, False, "No losses were seen yet.")
         self._fit: LossMixture | None = None
         self._mean = math.nan
-        # The values of the last fits; NaN where there was none, or one of too few losses.
+        # The values of the last fits; NaN where there was none that describes the losses.
         self._recent = torch.full((LONGEST,), math.nan, dtype=torch.float64)
 
     def observe(self, histogram: LossHistogram) -> None:
@@ -321,7 +330,7 @@ class FromLosses:
         search = self._fitted % SEARCH_EVERY == 0 or self._fitted & (self._fitted - 1) == 0
         search = search or not abs(mean - self._mean) < 1
         fit = fit_inliers(histogram, None if search else self._fit)
-        value = fit.value if fit.trusted or histogram.total >= FEW else math.nan
+        value = fit.value if fit.is_described and histogram.total >= FEW else math.nan
         share = self.smoothing if self._agree() else 0.0
         self._recent = torch.cat([self._recent[1:], self._recent.new_tensor([value])])
         if self._agree():

@@ -108,7 +108,9 @@ class LossWindow:
 
     def to(self, device: torch.device) -> None:
         """Move to a device."""
-        self.pending, self.current, self._one = (x.to(device) for x in (self.pending, self.current, self._one))
+        self.pending, self.current, self._one = (
+            x.to(device) for x in (self.pending, self.current, self._one)
+        )
 
     def reserve(self, groups: int) -> None:
         """Make room for so many groups; new ones have seen no loss yet."""

@@ -225,6 +225,19 @@ def test_the_more_is_called_wrong_the_longer_it_must_hold(outliers, fits) -> Non
     assert trusted.index(True) == fits - 1
 
 
+def test_a_fit_that_does_not_describe_the_losses_is_no_evidence() -> None:
+    """Rounded errors form groups that are none; fits of them agree with each other all the same."""
+    rng, estimator = generator("rounded"), FromLosses()
+    lowest = 1.0
+    for _ in range(8):
+        losses = (3 * torch.randn(N, generator=rng)).round() ** 2
+        lowest = min(lowest, fit_inliers(losses).value)
+        estimator.observe(LossHistogram.of(losses))
+        estimate = estimator.estimate()
+        assert (estimate.value, estimate.trusted) == (1.0, False)
+    assert lowest < 0.6
+
+
 def test_warm_start_follows_moving_losses() -> None:
     rng = generator("warm")
     fit = fit_inliers(squared_errors(N, 3, 0.3, 10, False, rng))
