@@ -17,8 +17,7 @@ from inlier.fraction import FractionEstimate, GivenFraction
 from inlier.sklearn._base import Adaptive, frequency_of
 from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear, weight_argument
 from inlier.sklearn._learners import Array, InSample, LeastSquares, OutOfFold
-from inlier.sklearn._residuals import Evidence
-from inlier.sklearn._robust import Data, find_weights
+from inlier.sklearn._robust import Data, Result, find_weights
 
 FEWEST = 30
 """With fewer rows nothing is examined."""
@@ -36,8 +35,9 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
 
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
-    - They leave it open: no sample is given up; those with large errors are weighted as by Huber.
-    - Nothing points to it: all weights are 1, and the fit is that of the estimator alone.
+    - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
+      suspected, if errors are gross, or if that would cost no more than 2 % were everything clean.
+    - One law explains them better: all weights are 1, and the fit is that of the estimator alone.
 
     Args:
         estimator: Any regressor that takes ``sample_weight``; LinearRegression by default. In a pipeline the last
@@ -111,8 +111,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         if share is not None or found.evidence.trusted:
             weights = found.probability
         else:
-            weights = found.bounded if found.evidence.suspected else np.ones(len(y))
-        estimate = _estimate(found.evidence, n) if share is None else GivenFraction(share).estimate()
+            weights = found.bounded if found.soft else np.ones(len(y))
+        estimate = _estimate(found, n) if share is None else GivenFraction(share).estimate()
         self._finish(X, y, sample_weight, weights, found.probability, found.errors**2, estimate, found.n_iter)
         return self
 
@@ -139,8 +139,9 @@ def _predictions(model: Any, X: Any) -> Array:
     return np.asarray(model.predict(X), dtype=np.float64).ravel()
 
 
-def _estimate(evidence: Evidence, n: float) -> FractionEstimate:
+def _estimate(found: Result, n: float) -> FractionEstimate:
     """Say what the evidence from n rows means."""
+    evidence = found.evidence
     if evidence.trusted:
         reason = (
             f"Outliers explain the errors better than one law does, by {evidence.score:.1f} standard errors."
@@ -154,5 +155,10 @@ def _estimate(evidence: Evidence, n: float) -> FractionEstimate:
         return FractionEstimate(evidence.share, evidence.standard_error, False, reason)
     if n < AMPLE:
         return FractionEstimate(1.0, 0.0, False, f"Nothing points to outliers, but {n:.0f} rows are few.")
+    if evidence.open:
+        done = "rows with large errors have a bounded influence" if found.soft else "all rows count alike"
+        return FractionEstimate(
+            1.0, 0.0, False, f"One law explains the errors about as well as outliers do: {done}."
+        )
     reason = "One law explains all errors. Wrong targets that are as plausible as right ones cannot be seen."
     return FractionEstimate(1.0, 0.0, True, reason)

@@ -28,7 +28,9 @@ from inlier.sklearn._learners import Array
 TRUSTED = 2.5
 """The gain in its standard errors above which outliers are a fact; `python -m benchmarks.regressor_constants`."""
 SUSPECTED = 1.0
-"""Below this nothing points to outliers; in between a bounded influence is safer than either."""
+"""Above this there may be outliers."""
+OPEN = -1.5
+"""Below this one law is better: nothing points to outliers."""
 
 ATOM_SHARE, ATOM_RATIO = 0.05, 5.0
 """A target is an atom if more than this share of all rows has it, and so many times as many as a usual target."""
@@ -49,6 +51,8 @@ DEGREES = (1.0, 100.0)
 FEWEST_DEGREES = 3.0
 """Those of the inliers beside outliers: the latter have the tails."""
 OUTLIERS_DEGREES = 3.0
+MOST_STEPS, FEW_STEPS = 60, 10
+"""Steps of a maximum-likelihood fit, and of one from each place where outliers may be, of which the best goes on."""
 NOMINAL = 0.01
 """Where no outliers were found, as many are assumed for ranking."""
 
@@ -134,6 +138,11 @@ class Evidence:
     def suspected(self) -> bool:
         """Whether there may be outliers."""
         return self.score > SUSPECTED
+
+    @property
+    def open(self) -> bool:
+        """Whether it is an open question if there are outliers: one law is not clearly better."""
+        return self.score > OPEN
 
     def probability(self, errors: Array, predictions: Array) -> Array:
         """Return each row's probability of being an inlier, which never rises with the size of its error.
@@ -313,7 +322,12 @@ def _mixture(theta: Array, u: Array) -> tuple[Array, Array, Array]:
 
 
 def _maximize(
-    density: object, start: Array, bounds: list[tuple[float, float]], u: Array, counts: Array
+    density: object,
+    start: Array,
+    bounds: list[tuple[float, float]],
+    u: Array,
+    counts: Array,
+    steps: int = MOST_STEPS,
 ) -> tuple[float, Array]:
     """Return the largest mean log density, and where it is."""
     n = counts.sum()
@@ -329,7 +343,7 @@ def _maximize(
         jac=True,
         bounds=bounds,
         method="L-BFGS-B",
-        options={"maxiter": 60, "ftol": 1e-6},
+        options={"maxiter": steps, "ftol": 1e-6},
     )
     return -float(found.fun), np.asarray(found.x)
 
@@ -354,10 +368,10 @@ def _fit_two(u: Array, counts: Array, share: float | None, start: Array | None) 
         (0.0, math.log(reach) + 1),
         odds,
     ]
-    starts = [start] if start is not None else list(_places(u, counts))
-    return max((_maximize(_mixture, each, bounds, u, counts) for each in starts), key=lambda found: found[0])[
-        1
-    ]
+    if start is None:
+        tried = [_maximize(_mixture, each, bounds, u, counts, FEW_STEPS) for each in _places(u, counts)]
+        start = max(tried, key=lambda found: found[0])[1]
+    return _maximize(_mixture, start, bounds, u, counts)[1]
 
 
 def _places(u: Array, counts: Array) -> Iterator[Array]:

@@ -6,6 +6,8 @@
    algorithm for the mixture of both groups, and the mean weight is the share of inliers: the paper's Rule 1.
 3. For least squares other beginnings are tried too (:mod:`inlier.sklearn._starts`): outliers that agree with each
    other may have attracted the first fit. One of them is taken if its outliers are trusted and the errors more likely.
+4. Where outliers remain an open question, Huber's weights are kept if they are cheap even when everything is clean: the
+   predictions of both fits, each without the row itself, tell that before anything is decided about the errors.
 
 Reference: P. J. Huber (1964), Robust estimation of a location parameter; A. P. Dempster, N. M. Laird, D. B. Rubin
 (1977), Maximum likelihood from incomplete data via the EM algorithm; Algorithm 1 of the paper.
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
-from inlier.sklearn._residuals import Evidence, examine, without_atoms
+from inlier.sklearn._residuals import MAD, Evidence, examine, weighted_median, without_atoms
 from inlier.sklearn._starts import starts
 
 HUBER = 1.35
@@ -30,6 +32,10 @@ TOLERANCE = 1e-3
 HUBER_TOLERANCE = 2e-4
 HUBER_STEPS, EM_STEPS = 60, 10
 """The most iterations of least squares."""
+AFFORDABLE = 0.04
+"""A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error."""
+GROSS = 2.0
+"""Errors of so many robust deviations, in the root mean square, are worth any price, unless one law explains them."""
 NOT_FOOLED = 0.8
 """With more inliers than this, proven, Huber's fit was not led astray by outliers."""
 TRIAL_STEPS, MARGIN = 1, 5.0
@@ -66,10 +72,36 @@ class Data:
 
 
 @dataclass(frozen=True)
+class First:
+    """The robust first fit.
+
+    Args:
+        fit: The fit.
+        weights: Huber's weights.
+        n_iter: The number of fits.
+        price: What these weights cost if everything is clean: the mean squared distance between the predictions of
+            this fit and of the unweighted one, each without the row itself, per mean squared error of the latter.
+        gross: The root mean square of the errors, in robust deviations: 1 for Gaussian errors.
+    """
+
+    fit: Fit
+    weights: Array
+    n_iter: int
+    price: float = math.inf
+    gross: float = 0.0
+
+    @property
+    def advisable(self) -> bool:
+        """Whether a bounded influence is worth its price where outliers are an open question."""
+        return self.price <= AFFORDABLE or self.gross > GROSS
+
+
+@dataclass(frozen=True)
 class Result:
     """Weights, and what they rest on.
 
     Args:
+        first: The robust first fit.
         bounded: Huber's weights.
         probability: The probability of being an inlier.
         errors: The errors behind it.
@@ -78,12 +110,18 @@ class Result:
         fit: The last of them.
     """
 
+    first: First
     bounded: Array
     probability: Array
     errors: Array
     evidence: Evidence
     n_iter: int
     fit: Fit
+
+    @property
+    def soft(self) -> bool:
+        """Whether the influence of each row is to be bounded, though none is proven to be an outlier."""
+        return self.evidence.suspected or (self.evidence.open and self.first.advisable)
 
 
 def find_weights(
@@ -101,7 +139,7 @@ def find_weights(
         if variant is not None:
             # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
             learner = learner.with_estimator(variant)
-        return _refine(*_first(learner, data, variant is not None), learner, data, FEW_STEPS)
+        return _refine(_first(learner, data, variant is not None), learner, data, FEW_STEPS)
     usable = np.flatnonzero(data.frequency)
     if len(usable) <= LARGE:
         return _linear(learner, data, generator)
@@ -111,46 +149,63 @@ def find_weights(
 
 def _linear(learner: LeastSquares, data: Data, generator: np.random.RandomState) -> Result:
     """Least squares: from Huber's fit, and from others that may be better."""
-    first, bounded, n_iter = _first(learner, data)
-    best = _refine(first, bounded, n_iter, learner, data, EM_STEPS)
-    found = best
+    first = _first(learner, data)
+    best = _refine(first, learner, data, EM_STEPS)
     if best.evidence.trusted and best.evidence.share > NOT_FOOLED:
         return best
+    found = best
     for weights in starts(learner, data.frequency, generator):
-        other = _refine(
-            learner.fit(weights * data.sample_weight), bounded, n_iter, learner, data, TRIAL_STEPS
-        )
+        begin = replace(first, fit=learner.fit(weights * data.sample_weight))
+        other = _refine(begin, learner, data, TRIAL_STEPS)
         likelier = other.evidence.log_likelihood > found.evidence.log_likelihood + MARGIN
         if likelier and (other.evidence.trusted or data.share is not None):
             found = other
-    if found is not best:
-        found = _refine(found.fit, bounded, found.n_iter, learner, data, EM_STEPS, found)
-    return found
+    return best if found is best else _refine(first, learner, data, EM_STEPS, found)
 
 
-def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -> tuple[Fit, Array, int]:
-    """The robust first fit, Huber's weights at it, and the number of fits; one if the learner is robust itself."""
+def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -> First:
+    """Fit with Huber's weights, until they settle; once if the learner is robust itself."""
     weights = np.ones(len(data.y))
-    counted = without_atoms(data.y, data.frequency)
     steps = 1 if robust else HUBER_STEPS if isinstance(learner, LeastSquares) else FEW_STEPS + 1
-    n_iter, settled = 0, False
+    n_iter, settled, unweighted = 0, False, weights
     while not settled and n_iter < steps:
         fit = learner.fit(weights * data.sample_weight)
-        old, weights = weights, _huber(data.y - fit.predictions, counted)
+        unweighted = unweighted if n_iter else _left_out(fit, weights, data)
+        old, weights = weights, _huber(data.y - fit.predictions, data.frequency)
         n_iter, settled = n_iter + 1, bool(np.abs(weights - old).mean() <= HUBER_TOLERANCE)
-    return fit, weights, n_iter
+    first = First(fit, weights, n_iter)
+    # Whether its weights suit a fit of the squared error is not known of a learner with another loss.
+    if robust:
+        return first
+    price, gross = _price(unweighted, _left_out(fit, weights, data), data)
+    return replace(first, price=price, gross=gross)
 
 
-def _huber(errors: Array, counted: Array) -> Array:
+def _price(unweighted: Array, bounded: Array, data: Data) -> tuple[float, float]:
+    """Return what a bounded influence costs if everything is clean, and how gross errors are; see :class:`First`."""
+    frequency = data.frequency
+    # Many equal targets say nothing about the spread of the others.
+    spread = MAD * weighted_median(np.abs(bounded), without_atoms(data.y, frequency))
+    distance, square = float(frequency @ (unweighted - bounded) ** 2), float(frequency @ unweighted**2)
+    size = math.sqrt(float(frequency @ bounded**2 / frequency.sum()))
+    return distance / max(square, 1e-300), size / max(spread, 1e-300)
+
+
+def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
+    """Return the error of each row had it been left out."""
+    return np.asarray((data.y - fit.predictions) / (1 - np.minimum(fit.leverage * weights, 0.99)))
+
+
+def _huber(errors: Array, frequency: Array) -> Array:
     """Huber's weights at the scale s that belongs to them: ``mean min(|e| / s, K)^2 = 1``.
 
     The scale at which Huber's objective ``sum_i s + s H(e_i / s)`` is smallest; it is found from above, so that it is
     never 0 unless all errors are.
     """
-    squares, n = errors**2, counted.sum()
-    scale = float(counted @ squares / n)
+    squares, n = errors**2, frequency.sum()
+    scale = float(frequency @ squares / n)
     for _ in range(100):
-        new = float(counted @ np.minimum(squares, HUBER**2 * scale) / n)
+        new = float(frequency @ np.minimum(squares, HUBER**2 * scale) / n)
         if new >= 0.999 * scale:
             break
         scale = new
@@ -159,19 +214,14 @@ def _huber(errors: Array, counted: Array) -> Array:
 
 
 def _refine(
-    fit: Fit,
-    bounded: Array,
-    n_iter: int,
-    learner: LeastSquares | InSample,
-    data: Data,
-    steps: int,
-    last: Result | None = None,
+    first: First, learner: LeastSquares | InSample, data: Data, steps: int, last: Result | None = None
 ) -> Result:
     """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for."""
-    weights, evidence = (bounded, None) if last is None else (last.probability, last.evidence)
+    fit, n_iter, weights, evidence = first.fit, first.n_iter, first.weights, None
+    if last is not None:
+        fit, n_iter, weights, evidence = last.fit, last.n_iter, last.probability, last.evidence
     for step in range(steps + 1):
-        leverage = np.minimum(fit.leverage * weights, 0.99)
-        errors = (data.y - fit.predictions) / (1 - leverage)
+        errors = _left_out(fit, weights, data)
         evidence = examine(errors, data.y - errors, data.y, data.frequency, data.share, evidence)
         probability = evidence.probability(errors, data.y - errors)
         if step == steps or not (evidence.suspected or data.share is not None):
@@ -182,7 +232,7 @@ def _refine(
         fit = learner.fit(weights * data.sample_weight)
         n_iter += 1
     assert evidence is not None
-    return Result(bounded, probability, errors, evidence, n_iter, fit)
+    return Result(first, first.weights, probability, errors, evidence, n_iter, fit)
 
 
 def _extend(part: Result, learner: LeastSquares, data: Data) -> Result:
@@ -190,13 +240,14 @@ def _extend(part: Result, learner: LeastSquares, data: Data) -> Result:
     assert part.fit.coefficients is not None
     fit = Fit(learner.predict(part.fit.coefficients), 0.0, part.fit.coefficients)
     trusted, n_iter = part.evidence.trusted or data.share is not None, part.n_iter
-    counted = data.frequency if trusted else without_atoms(data.y, data.frequency)
-    for _ in range(EXTENDED_STEPS if trusted or part.evidence.suspected else 0):
+    for _ in range(EXTENDED_STEPS if trusted or part.soft else 0):
         errors = data.y - fit.predictions
-        weights = part.evidence.probability(errors, fit.predictions) if trusted else _huber(errors, counted)
+        weights = (
+            part.evidence.probability(errors, fit.predictions) if trusted else _huber(errors, data.frequency)
+        )
         fit = learner.fit(weights * data.sample_weight, False)
         n_iter += 1
     errors = data.y - fit.predictions
     probability = part.evidence.probability(errors, fit.predictions)
-    bounded = probability if trusted else _huber(errors, counted)
-    return Result(bounded, probability, errors, part.evidence, n_iter, fit)
+    bounded = probability if trusted else _huber(errors, data.frequency)
+    return Result(part.first, bounded, probability, errors, part.evidence, n_iter, fit)

@@ -15,6 +15,7 @@ from inlier.experiments.regression.data import draw
 from inlier.sklearn import AdaptiveRegressor
 from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import examine
+from inlier.sklearn._robust import AFFORDABLE, Data, _first
 from tests.sklearn.problems import line
 
 
@@ -83,6 +84,51 @@ def test_few_samples_are_left_alone():
     assert (model.weights_ == 1).all()
     assert not model.fraction_estimate_.trusted
     assert "20 rows are too few" in model.fraction_estimate_.reason
+
+
+# -- an open question --------------------------------------------------------------------------------------
+
+
+def visits(rng, x):
+    return rng.poisson(np.exp(1 + 0.5 * x[:, 0])).astype(float)
+
+
+@pytest.mark.parametrize("law", [visits, zeros])
+def test_gross_errors_that_are_not_proven_have_a_bounded_influence(law):
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(400, 3)), rng.normal(size=(4000, 3))
+    y, y_test = law(rng, x), law(rng, x_test)
+    clean = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert (clean.weights_ == 1).all()
+    y[:40] *= 10
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    estimate = model.fraction_estimate_
+    assert not estimate.trusted
+    assert "bounded influence" in estimate.reason
+    assert 0 < model.weights_.min() < 0.5
+    errors = [
+        np.mean((m.predict(x_test) - y_test) ** 2) for m in (model, LinearRegression().fit(x, y), clean)
+    ]
+    assert errors[0] < 0.5 * (errors[1] + errors[2])
+
+
+def test_the_price_of_a_bounded_influence_is_that_on_clean_data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 3))
+    ones, prices = np.ones(2000), {}
+    for law in (rounded, heavy_tailed, skewed):
+        y = law(rng, x)
+        first = _first(LeastSquares(x, y), Data(y, ones, ones, None))
+        x_test = rng.normal(size=(20_000, 3))
+        y_test = law(rng, x_test)
+        bounded = LinearRegression().fit(x, y, sample_weight=first.weights)
+        unweighted = LinearRegression().fit(x, y)
+        loss = [np.mean((m.predict(x_test) - y_test) ** 2) for m in (bounded, unweighted)]
+        prices[law] = first.price, loss[0] / loss[1] - 1
+    assert max(prices[rounded]) < 0.01
+    assert prices[heavy_tailed][0] < AFFORDABLE
+    assert min(prices[skewed]) > AFFORDABLE
+    assert abs(prices[skewed][0] - prices[skewed][1]) < 0.5 * prices[skewed][1]
 
 
 # -- the fit -----------------------------------------------------------------------------------------------
