@@ -260,14 +260,23 @@ class TestDatasetIndex:
             seen = trainer.robust.inlier_probability().isfinite().nonzero().squeeze(1)
             assert seen.tolist() == list(range(100, 150))
 
-    def test_a_collator_that_drops_it_is_named(self, tmp_path):
+    def test_it_passes_a_collator_that_knows_other_columns_only(self, tmp_path):
         train, _ = texts(50, seed=1)
 
         def collate(rows):
             return {key: torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels")}
 
         trainer = RobustTrainer(classifier(), arguments(tmp_path), train_dataset=train, data_collator=collate)
-        with pytest.raises(ValueError, match="the data collator must keep that column"):
+        trainer.train()
+        assert trainer.robust.num_samples == 50
+        assert trainer.data_collator is collate
+
+    def test_a_stream_without_it_is_refused(self, tmp_path):
+        train, _ = texts(50, seed=1)
+        trainer = RobustTrainer(
+            classifier(), arguments(tmp_path, max_steps=2), train_dataset=train.to_iterable_dataset()
+        )
+        with pytest.raises(ValueError, match="a training set without items by number must have that column"):
             trainer.train()
 
 
