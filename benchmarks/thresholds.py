@@ -8,7 +8,8 @@ Shifted losses: how often ordinary training losses, whose mean falls by half wit
 change of their unit, and how often a change by a factor of 1,000 is overlooked.
 
 Confident predictions: how far the noise rate is off, and how often its interval of 90 % misses it, by whether it
-counts as known; networks of many accuracies, symmetric noise of 0 to 60 %, 300 to 4,096 predictions.
+counts as known; networks of many accuracies, symmetric noise of 0 to 60 % (none in a quarter of the cases), 300 to
+4,096 predictions. Weighted: with clean labels, an interval that does not count as no noise.
 
 Patience: trainings from the first step on, by how many fits in a row must agree before Robust acts on one (patience
 divided by the fraction). Clean: classifiers of 5 to 80 classes with more or less overlap and learning rate, where what
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 
 from inlier import LossHistogram, Robust, fit_inliers
 from inlier.fraction import FromLosses
-from inlier.fraction._label_noise import BIN_WIDTH, BINS, confident_rates
+from inlier.fraction._label_noise import BIN_WIDTH, BINS, NEGLIGIBLE, confident_rates
 from inlier.nn._window import SMOOTHING, _has_shifted
 
 CLEAN: dict[str, Callable[[int], Tensor]] = {
@@ -95,8 +96,9 @@ def shifted(trials: int) -> list[str]:
 def confident(trials: int) -> list[str]:
     """Lines of a table: the error of the noise rate that confident predictions tell, by whether it is known."""
     found: dict[bool, list[tuple[float, bool]]] = {True: [], False: []}
+    weighted: dict[bool, list[bool]] = {True: [], False: []}
     for _ in range(trials):
-        n, rho = int(300 * 2 ** (3.77 * torch.rand(1))), 0.6 * float(torch.rand(1))
+        n, rho = int(300 * 2 ** (3.77 * torch.rand(1))), 0.8 * max(float(torch.rand(1)) - 0.25, 0)
         slope, offset = 4 * float(torch.rand(1)), -2 * float(torch.rand(1))
         confidence = torch.distributions.Exponential(1.0).sample((n,))
         right = torch.rand(n) < torch.sigmoid(slope * confidence + offset)
@@ -106,16 +108,19 @@ def confident(trials: int) -> list[str]:
             torch.stack([torch.bincount(bins[x], minlength=BINS) for x in (~agrees, agrees)])
         )
         middle = (fit.low + fit.high) / 2
+        if rho == 0:
+            weighted[fit.is_known].append(fit.low >= NEGLIGIBLE)
         found[fit.is_known].append((abs(middle - rho), not fit.low - 0.005 <= rho <= fit.high + 0.005))
     lines = [
-        "| rate | cases | mean error | off by more than 0.1 | outside its interval |",
-        "|---|---|---|---|---|",
+        "| rate | cases | mean error | off by more than 0.1 | outside its interval | clean cases | weighted |",
+        "|---" * 7 + "|",
     ]
     for is_known, cases in found.items():
         errors, missed = (torch.tensor(x, dtype=torch.float) for x in zip(*cases, strict=True))
         lines.append(
             f"| {'known' if is_known else 'not known'} | {len(cases)} | {float(errors.mean()):.3f} | "
-            f"{float((errors > 0.1).float().mean()):.2f} | {float(missed.mean()):.2f} |"
+            f"{float((errors > 0.1).float().mean()):.2f} | {float(missed.mean()):.2f} | "
+            f"{len(weighted[is_known])} | {sum(weighted[is_known]) / max(len(weighted[is_known]), 1):.2f} |"
         )
     return lines
 

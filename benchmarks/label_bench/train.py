@@ -37,7 +37,7 @@ def fit_head(
     found["clean"] = 1 - float(noisy.float().mean())
     if method.startswith("inlier"):
         estimate = trained.criterion.fraction_estimate  # type: ignore[union-attr,attr-defined]
-        known = trained.criterion._confidence.first  # type: ignore[union-attr]
+        known = trained.criterion._confidence.rates  # type: ignore[union-attr]
         found |= {"estimate": estimate.value, "trusted": float(estimate.trusted)}
         found |= {"low": known.low, "high": known.high, "worth": known.worth}
     score = trained.outlier_score(given)

@@ -18,7 +18,10 @@ labels are clean:
     P(agrees | c) = (1 - rho) sigmoid(alpha c + beta).
 
 The level that agreement reaches at large c is 1 - rho. Its likelihood gives an interval of rho
-(:func:`confident_rates`), a wide one if no such level is seen.
+(:func:`confident_rates`), a wide one if no such level is seen. Where only some classes are noisy, the network is less
+confident of these; so c is taken relative to the mean c of the predicted class.
+
+Where nothing is known, labels count as clean.
 
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
@@ -54,6 +57,9 @@ LARGEST_MARGIN = 8.0
 SMALLEST_RATE = 1e-3
 """rho never falls below this, so that noise that shows up later still can be found."""
 
+NEGLIGIBLE = 0.05
+"""Confident predictions may be wrong this often themselves: a rate that may be lower counts as 0."""
+
 FEWEST = 50
 """With fewer labels nothing is estimated."""
 
@@ -62,6 +68,9 @@ BINS, BIN_WIDTH = 64, 0.125
 
 NARROW = 0.1
 """The rates that confident predictions allow are known if their standard deviation is below this."""
+
+CAPABLE = 0.5
+"""... and if the network agrees with this part of the labels that the lower end of the rates leaves clean."""
 
 WORTH = 0.7
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
@@ -164,8 +173,8 @@ class RateInterval:
 
     @property
     def is_known(self) -> bool:
-        """Whether the interval is narrow."""
-        return self.standard_error < NARROW
+        """Whether the interval is narrow, and the network right often enough to be asked."""
+        return self.standard_error < NARROW and self.worth >= CAPABLE
 
     @property
     def worth(self) -> float:
@@ -257,17 +266,23 @@ class LabelNoise:
             self._last = FractionEstimate(1.0, 0.0, False, f"Only {total:.0f} labels were seen.")
             return self._last
         known = self.interval
-        rho = min(max(noise_rate(histogram), known.low), known.high)
         if not known.is_known:
+            reason = "The network has learned too little to tell noisy labels from hard samples."
+            self._last = FractionEstimate(1.0, min(known.standard_error, 0.5), False, reason)
+            return self._last
+        if known.low < NEGLIGIBLE:
             reason = (
-                "In the first epoch the network learned too little to tell noisy labels from hard samples."
+                "Confident predictions disagree with labels no more often than they are wrong themselves."
             )
-        elif known.worth < WORTH:
+            error = max(known.standard_error, known.high / 2)
+            self._last = FractionEstimate(1.0, error, known.worth >= WORTH, reason)
+            return self._last
+        rho = min(max(noise_rate(histogram), known.low), known.high)
+        if known.worth < WORTH:
             reason = "The network disagrees with many labels that confident predictions do not explain."
         else:
             reason = "Confident predictions on labels not yet trained on disagree this often."
-        trusted = known.is_known and known.worth >= WORTH
-        self._last = FractionEstimate(1 - rho, min(known.standard_error, 0.5), trusted, reason)
+        self._last = FractionEstimate(1 - rho, known.standard_error, known.worth >= WORTH, reason)
         return self._last
 
     def merge(self, other: Self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from inlier.fraction._label_noise import BIN_WIDTH, BINS, WORTH, RateInterval, confident_rates
 from inlier.nn._state import State
 
-__all__ = ["CODES", "ConfidenceWindow", "encode"]
+__all__ = ["CODES", "ConfidenceWindow", "encode", "window_size"]
 
 CODES = 256
 """A tag is the preferred class times this, plus 1 + bin + BINS if it is the given one; 0 is no prediction at all."""
@@ -20,7 +20,18 @@ WINDOW, EPOCH_PART = 4096, 3
 """About so many recent predictions count, and no more than this part of an epoch: the network still changes."""
 
 FEWEST, REFIT_EVERY = 300, 5
-"""Predictions before the first fit; updates from one fit to the next after the first epoch."""
+"""Predictions before the first fit; updates from one fit to the next without dataset indices."""
+
+USUAL_BIN = 8.0
+"""Where the usual confidence of a class is put when confidences are counted relative to it."""
+
+PLACES = 1024
+"""Places for the usual confidences of classes; with more classes than this, some share one."""
+
+
+def window_size(samples: int, largest: int) -> int:
+    """Return how many recent values count where there are so many samples, at most so many."""
+    return min(largest, max(samples // EPOCH_PART, 1))
 
 
 def encode(preferred: Tensor, confidence: Tensor, agrees: Tensor) -> Tensor:
@@ -37,35 +48,52 @@ def encode(preferred: Tensor, confidence: Tensor, agrees: Tensor) -> Tensor:
 class ConfidenceWindow:
     """Counts of recent predictions by confidence and agreement, and the noise rates that they allow.
 
-    In the first epoch no prediction is of a label that was trained on. If these tell the rate, it stays; else
-    recent predictions bound it from above, since memorised labels agree. That bound has the memory of the margins.
+    Confidence is relative to the mean of the class that is preferred. If only some classes are noisy, a network is less
+    confident of these, and the most confident predictions of all would be of clean classes alone.
 
-    Args:
-        running_mean: The share of the old bound in the new one, an epoch later.
+    A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
+    one always agrees. So the rates are fitted to the end of the first epoch in which they are known, as a rule the
+    very first one, and then stay. Without dataset indices epochs are not known, and rates are fitted again and again.
     """
 
-    def __init__(self, running_mean: float) -> None:
-        self.running_mean = running_mean
+    def __init__(self) -> None:
         self.pending = torch.zeros(1 + 2 * BINS, dtype=torch.int32)
         self.counts = torch.zeros(2, BINS)
-        self.seen, self.rounds, self.fitted = 0, 0, 0
-        self.first, self.recent = RateInterval(), RateInterval()
+        # Of each class that is preferred: twice the sum of its confidences, in bins, and their number.
+        self.pending_by_class = torch.zeros(2, PLACES, dtype=torch.int32)
+        self.by_class = torch.zeros(2, PLACES)
+        self.usual = self._usual()
+        self.seen, self.rounds = 0, 0
+        self.epoch, self.settled = 0, 0
+        """How many epochs are over, and how many were when the rates were known; 0 if they are not."""
+        self.rates = RateInterval()
 
     @property
     def interval(self) -> RateInterval:
         """The noise rates that are allowed."""
-        if self.first.is_known and self.first.worth < WORTH:
+        rates = self.rates
+        if not rates.is_known:
+            return replace(rates, low=0.0)
+        if rates.worth < WORTH:
             # Some classes may be noisier than those of the most confident predictions.
-            return replace(self.first, high=max(self.first.high, 1 - self.first.agreement))
-        if self.first.is_known:
-            return self.first
-        return RateInterval(0.0, self.recent.high, self.first.standard_error, self.first.agreement)
+            return replace(rates, high=max(rates.high, 1 - rates.agreement))
+        return rates
 
     def count(self, tags: Tensor) -> None:
         """Count tags, as from :func:`encode`."""
         if self.pending.device != tags.device:
-            self.pending = self.pending.to(tags.device)
-        self.pending.index_add_(0, tags % CODES, self.pending.new_ones(1).expand(len(tags)))
+            self._move(tags.device)
+        place, code = tags.div(CODES, rounding_mode="floor") % PLACES, tags % CODES
+        is_prediction, bins = code > 0, (code - 1) % BINS
+        new = torch.stack([2 * bins + 1, torch.ones_like(bins)]) * is_prediction
+        self.pending_by_class.index_add_(1, place, new.to(torch.int32))
+        relative = ((bins + 0.5) * (USUAL_BIN / self.usual[place])).clamp(max=BINS - 1).long()
+        counted = torch.where(is_prediction, 1 + relative + BINS * (code > BINS), 0)
+        self.pending.index_add_(0, counted, self.pending.new_ones(1).expand(len(tags)))
+
+    def _move(self, device: torch.device) -> None:
+        self.pending, self.usual = self.pending.to(device), self.usual.to(device)
+        self.pending_by_class = self.pending_by_class.to(device)
 
     def update(self, samples: int) -> None:
         """Take in what was counted: one copy.
@@ -73,43 +101,53 @@ class ConfidenceWindow:
         Args:
             samples: The number of samples; 0 if they have no dataset index.
         """
-        new = self.pending.cpu()[1:].view(2, BINS).float()
+        copied = torch.cat([self.pending, self.pending_by_class.view(-1)]).cpu().float()
+        new, by_class = copied[1 : 1 + 2 * BINS].view(2, BINS), copied[1 + 2 * BINS :].view(2, -1)
         self.pending.zero_()
+        self.pending_by_class.zero_()
         total = float(new.sum())
-        size = min(WINDOW, max(samples / EPOCH_PART, 1.0)) if samples else WINDOW
-        self.counts = new + math.exp(-total / size) * self.counts
+        size = window_size(samples, WINDOW) if samples else WINDOW
+        kept = math.exp(-total / size)
+        self.counts = new + kept * self.counts
+        self.by_class = by_class + kept * self.by_class
+        self.usual = self._usual().to(self.usual.device)
         self.seen += int(total)
         self.rounds += 1
-        if float(self.counts.sum()) < min(FEWEST, size / 2):
+        before, self.epoch = self.epoch, max(self.seen - 1, 0) // samples if samples else 0
+        if self.settled or float(self.counts.sum()) < min(FEWEST, size / 2):
             return
-        if samples and self.seen <= samples:
-            self.first = self.recent = confident_rates(self.counts)
-        elif not self.fitted:  # The first epoch was too short to be asked.
-            self.recent = confident_rates(self.counts)
-        elif self.first.is_known or self.rounds % REFIT_EVERY:
-            return
-        else:
-            fit = confident_rates(self.counts)
-            kept = self.running_mean ** ((self.seen - self.fitted) / (samples or WINDOW))
-            self.recent = replace(fit, high=kept * self.recent.high + (1 - kept) * fit.high)
-        self.fitted = self.seen
+        if self.epoch > before and self.rates.is_known:
+            self.settled = self.epoch
+        elif samples or self.rounds % REFIT_EVERY == 0:
+            self.rates = confident_rates(self.counts)
+
+    def _usual(self) -> Tensor:
+        """The mean confidence of each class in bins, of all classes where there is nothing else: they count as one."""
+        sums, numbers = self.by_class[0] / 2, self.by_class[1]
+        mean = sums.sum() / numbers.sum() if float(numbers.sum()) else USUAL_BIN
+        return (sums + mean) / (numbers + 1)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that a resumed training needs."""
-        fits = [list(vars(fit).values()) for fit in (self.first, self.recent)]
         return {
             "pending": self.pending.clone(),
             "counts": self.counts.clone(),
-            "seen": torch.tensor([self.seen, self.rounds, self.fitted]),
-            "fits": torch.tensor(fits, dtype=torch.float64),
+            "pending_by_class": self.pending_by_class.clone(),
+            "by_class": self.by_class.clone(),
+            "seen": torch.tensor([self.seen, self.rounds, self.epoch, self.settled]),
+            "rates": torch.tensor(list(vars(self.rates).values()), dtype=torch.float64),
         }
 
     def restored(self, state: State) -> ConfidenceWindow:
         """Return a window with the state of a checkpoint, or raise ``ValueError`` naming what does not fit."""
-        new = ConfidenceWindow(self.running_mean)
-        new.pending = state.read("pending", torch.int32, (1 + 2 * BINS,), low=0).to(self.pending.device)
+        new = ConfidenceWindow()
+        new.pending = state.read("pending", torch.int32, (1 + 2 * BINS,), low=0)
         new.counts = state.read("counts", torch.float32, (2, BINS), low=0)
-        new.seen, new.rounds, new.fitted = state.read("seen", torch.int64, (3,), low=0).tolist()
-        fits = state.read("fits", torch.float64, (2, 4), low=0, high=1).tolist()
-        new.first, new.recent = (RateInterval(*fit) for fit in fits)
+        new.pending_by_class = state.read("pending_by_class", torch.int32, (2, PLACES), low=0)
+        new.by_class = state.read("by_class", torch.float32, (2, PLACES), low=0)
+        new.usual = new._usual()
+        counters = state.read("seen", torch.int64, (4,), low=0).tolist()
+        new.seen, new.rounds, new.epoch, new.settled = counters
+        new.rates = RateInterval(*state.read("rates", torch.float64, (4,), low=0, high=1).tolist())
+        new._move(self.pending.device)
         return new

@@ -18,7 +18,7 @@ from inlier.fraction._label_noise import (
     margin_loss,
     prior_log_odds,
 )
-from inlier.nn._confidence import CODES, ConfidenceWindow, encode
+from inlier.nn._confidence import CODES, ConfidenceWindow, encode, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
 from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of
@@ -27,25 +27,34 @@ from inlier.nn._window import UNSEEN
 __all__ = ["RobustCrossEntropy"]
 
 EPOCHS_BEFORE = 2
-"""Epochs before weights count where the first one has not told the noise rate; one where it has."""
+"""Epochs before weights count that add up to a given fraction, where the network has not told the noise rate."""
 
 
 class RobustCrossEntropy(RobustModule):
     """Cross-entropy in which each sample has the weight of a probability that its label is clean.
 
-    The evidence for a label is its margin S, the logit of the given class minus that of the best other one; a
-    running mean of it is kept for each sample. The weight is sigmoid(a S + b). b is such that the weights add up to
-    the clean labels, whose fraction is estimated (:class:`~inlier.fraction.LabelNoise`) unless it is given. The slope
-    a = 1 / (1 - m A) counts the visits in the running mean (m is ``running_mean``) as far as they can be relied on: A
-    is the accuracy of the network on labels that it was not trained on yet. The loss is divided by the sum of the
-    weights.
+    The evidence for a label is its margin S, the logit of the given class minus that of the best other one. The
+    weight is sigmoid(a S + b), and the loss is divided by the sum of the weights.
+
+    *The noise rate*: labels that were not trained on yet agree with confident predictions as often as labels are clean,
+    so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given.
+
+    *b* is such that the weights add up to the clean labels: to the lower end of the interval of noise rates while the
+    first epoch lasts, then to what the margins imply within it.
+
+    *S* is the current margin in the first epoch and in the second one, then the mean of the visits since the second
+    epoch, then a running mean of them (``running_mean`` is the share m of the old mean). The slope a = 1 / (1 - m A)
+    counts the visits in the mean as far as they can be relied on: A is the accuracy of the network on labels that it
+    was not trained on yet.
+
+    As long as the interval is wide, or the network agrees with fewer than half of the labels, all weights are 1: a
+    network that knows little disagrees with clean labels too. If it learns enough in a later epoch only, that one takes
+    the place of the first. A given fraction is used after two epochs at the latest.
+
+    Without ``index`` nothing is remembered, epochs are not known, and weights come from the current prediction, after
+    a warm-up.
 
     ``scale`` is the loss log(1 + exp(-S)) at which a label has weight 1/2.
-
-    Weights count after the first epoch if the network has learned enough in it to tell the noise rate, else after the
-    second one: a network that knows little disagrees with clean labels too. So a training of one epoch is
-    unweighted. Without ``index`` nothing is remembered, epochs are not known, and weights come from the current
-    prediction, after a warm-up.
 
     Of each sample 8 bytes are kept, whatever the number of classes.
 
@@ -55,7 +64,7 @@ class RobustCrossEntropy(RobustModule):
         weight: A weight for each class, as in ``nn.CrossEntropyLoss``.
         ignore_index: The target of elements that are left out of everything.
         label_smoothing: As in ``nn.CrossEntropyLoss``; the evidence is not smoothed.
-        running_mean: The share of a sample's old mean margin in the new one.
+        running_mean: The largest share of a sample's old mean margin in the new one.
         warmup: Without ``index``, the number of calls before weights count.
         window: About how many recent margins the fraction is estimated on.
         update_every: The number of calls between two updates.
@@ -104,16 +113,21 @@ class RobustCrossEntropy(RobustModule):
             process_group,
         )
         self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
-        self.warmup = warmup
-        self._confidence = ConfidenceWindow(running_mean)
+        self.warmup, self.window = warmup, window
+        self._confidence = ConfidenceWindow()
 
     def _scale_of(self, solved: Tensor) -> Tensor:
         # The margin loss log(1 + exp(-S)) at which a label has weight 1/2, that is at S = -b / a.
         return margin_loss(-solved / self._slope)
 
     @property
+    def _old_share(self) -> float:
+        # The mean of all visits since the second epoch, as long as that forgets faster than the running mean.
+        return min(self._memory.running_mean, 1 - 1 / max(self._confidence.epoch, 1))
+
+    @property
     def _slope(self) -> float:
-        return 1 / (1 - self._memory.running_mean * self._confidence.first.worth)
+        return 1 / (1 - self._old_share * self._confidence.rates.worth)
 
     def suggested_label(self) -> Tensor:
         """Return the class that the network preferred at the last visit of each sample, by dataset index.
@@ -236,8 +250,7 @@ class RobustCrossEntropy(RobustModule):
     def _is_weighing(self) -> bool:
         if self._memory.size == 0:
             return self._calls >= self.warmup
-        epochs = 1 if self._confidence.first.is_known else EPOCHS_BEFORE
-        return self._seen >= epochs * self._memory.size
+        return self._confidence.rates.is_known or self._confidence.epoch >= EPOCHS_BEFORE
 
     def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
         if batch.tags is not None:
@@ -245,7 +258,10 @@ class RobustCrossEntropy(RobustModule):
         super()._record(batch, places, rows, evidence)
 
     def _update(self, evidence: Tensor | None = None) -> None:
-        self._confidence.update(self._memory.size)
+        samples = self._memory.size
+        self._confidence.update(samples)
+        if samples:
+            self._window.size = window_size(samples, self.window)
         for estimator in self._window.estimators:
             if isinstance(estimator, LabelNoise):
                 estimator.interval = self._confidence.interval
@@ -265,6 +281,9 @@ class RobustCrossEntropy(RobustModule):
         if len(values) == 0:
             return state
         fraction = float(estimates[0])
+        if self._memory.size and self._confidence.rates.is_known and not self._confidence.settled:
+            # What the network does not know yet, it disagrees with: no more than what is sure to be noise.
+            fraction = max(fraction, 1 - self._confidence.rates.low)
         is_clean = fraction >= 1 - SMALLEST_RATE
         log_odds = UNSEEN if is_clean else prior_log_odds(values, counts[0], fraction, self._slope)
         return AlternationState(estimates, estimates.clone(), torch.tensor([log_odds], dtype=torch.float64))

@@ -88,10 +88,15 @@ class SampleMemory:
         outside = (index < 0) | (index >= self.room)
         return torch.where(outside if absent is None else outside | absent, self.room, index)
 
-    def evidence(self, places: Tensor, values: Tensor) -> Tensor:
-        """Return the running means with these new values in them; values that are not finite stay."""
-        old = self.mean[places]
-        mean = torch.lerp(values, old, self.running_mean)
+    def evidence(self, places: Tensor, values: Tensor, old_share: float) -> Tensor:
+        """Return the running means with these new values in them; values that are not finite stay.
+
+        Args:
+            places: Where the samples are.
+            values: Their new values.
+            old_share: The share of the old mean in the new one.
+        """
+        mean = torch.lerp(values, self.mean[places], old_share)
         return torch.where(mean.isnan(), values, mean)
 
     def record(self, places: Tensor, evidence: Tensor, tags: Tensor | None, finite: bool = False) -> None:

@@ -333,8 +333,15 @@ class RobustModule(nn.Module, ABC):
             places = self._memory.places(places, batch.absent)
         if batch.absent is not None or (rows is not None and not is_cheap_to_read(rows)):
             rows = self._window.rows(rows, batch.absent)
-        evidence = batch.values if places is None else self._memory.evidence(places, batch.values)
+        evidence = (
+            batch.values if places is None else self._memory.evidence(places, batch.values, self._old_share)
+        )
         return places, rows, evidence
+
+    @property
+    def _old_share(self) -> float:
+        """The share of a sample's old mean in the new one."""
+        return self._memory.running_mean
 
     def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
         """Remember and count what this call brought, and update when it is time."""

@@ -63,10 +63,24 @@ def estimate(values: torch.Tensor, interval: RateInterval | None = None):
 
 def test_what_the_margins_imply_is_kept_within_what_confident_predictions_allow():
     values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
-    assert estimate(values).value == pytest.approx(0.7, abs=0.01)
+    assert estimate(values, RateInterval(0.05, 1.0, 0.02, 0.6)).value == pytest.approx(0.7, abs=0.01)
     assert estimate(values, RateInterval(0.1, 0.2, 0.02, 0.8)).value == 0.8
     assert estimate(values, RateInterval(0.4, 0.5, 0.02, 0.6)).value == 0.6
     assert estimate(torch.ones(10)).value == 1
+
+
+def test_where_nothing_is_known_labels_count_as_clean():
+    values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
+    assert estimate(values).value == 1
+    # A narrow interval of a network that disagrees with most labels says nothing.
+    assert estimate(values, RateInterval(0.3, 0.5, 0.05, 0.3)).value == 1
+
+
+def test_what_may_be_mistakes_of_the_network_itself_is_no_noise():
+    values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
+    found = estimate(values, RateInterval(0.04, 0.08, 0.01, 0.9))
+    assert (found.value, found.trusted) == (1.0, True)
+    assert found.standard_error == pytest.approx(0.04)
 
 
 def test_an_estimate_is_trusted_where_the_rate_is_known_and_the_network_is_worth_something():

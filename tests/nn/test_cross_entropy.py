@@ -109,9 +109,9 @@ def test_weights_count_when_something_is_known_and_add_up_to_the_given_fraction(
     target = torch.randint(4, (2000,), generator=generator)
     if sure:  # of most labels, and the more so the more confident
         target = torch.where(torch.rand(2000, generator=generator) < 0.6, logits.argmax(1), target)
-    means = [float(criterion.weigh(logits, target, torch.arange(2000)).mean()) for _ in range(3)]
+    means = [float(criterion.weigh(logits, target, torch.arange(2000)).mean()) for _ in range(4)]
     assert means[:unweighted] == [1.0] * unweighted
-    assert means[2] == pytest.approx(0.6, abs=0.01)
+    assert means[3] == pytest.approx(0.6, abs=0.01)
 
 
 def test_what_the_first_epoch_tells_stays():
@@ -132,6 +132,72 @@ def test_what_the_first_epoch_tells_stays():
     assert found.value == pytest.approx(float((target == truth).float().mean()), abs=0.04)
     assert found.trusted
     assert float(criterion.weigh(logits(target), target, torch.arange(2000)).mean()) < 0.9
+
+
+def first_epoch(rate: float, n: int = 4000, classes: int = 5, seed: int = 0):
+    """Logits that are right the more often the more confident they are, the true classes, and noisy labels."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randint(classes, (n,), generator=generator)
+    easy = 8 * torch.rand(n, 1, generator=generator)
+    logits = easy * nn.functional.one_hot(truth, classes) + torch.randn(n, classes, generator=generator)
+    target = torch.where(torch.rand(n, generator=generator) < rate, (truth + 1) % classes, truth)
+    return logits, truth, target
+
+
+def test_weights_count_in_the_first_epoch_as_far_as_noise_is_sure():
+    logits, truth, target = first_epoch(0.3)
+    criterion = RobustCrossEntropy(update_every=5, samples=4000)
+    parts = torch.arange(4000).split(50)
+    weights = torch.cat([criterion.weigh(logits[part], target[part], part) for part in parts])
+    assert bool((weights[:250] == 1).all())
+    late, noisy = weights[2000:], (target != truth)[2000:]
+    assert float(late.mean()) == pytest.approx(0.72, abs=0.05)
+    assert float(late[noisy].mean()) < 0.35 < 0.85 < float(late[~noisy].mean())
+    logits, _, target = first_epoch(0.0)
+    criterion = RobustCrossEntropy(update_every=5, samples=4000)
+    weights = torch.cat([criterion.weigh(logits[part], target[part], part) for part in parts])
+    assert float(weights.mean()) > 0.99
+
+
+def test_the_first_epoch_is_left_out_of_the_mean_and_later_ones_count_alike_at_first():
+    logits, _, target = first_epoch(0.3)
+    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(4000)
+    margin = logits.gather(1, target[:, None]) - logits.scatter(1, target[:, None], -torch.inf).amax(1, True)
+    visits = [5.0, 0.25, 1.0, 0.5]  # factors of the logits
+    for factor, expected in zip([1.0, *visits], [1.0, 5.0, 0.25, 0.625, 1.75 / 3], strict=True):
+        criterion(factor * logits, target, index)
+        # One call is an epoch, and known to be over at the next one.
+        if factor in visits[1:]:
+            mean = criterion._memory.means
+            near = margin.squeeze(1).abs() < 1  # where nothing is clamped
+            torch.testing.assert_close(mean[near], expected * margin.squeeze(1)[near])
+
+
+def test_a_network_that_knows_little_is_not_asked():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(10, (2000,), generator=generator)
+    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(2000)
+    for _ in range(6):
+        logits = torch.randn(2000, 10, generator=generator) + nn.functional.one_hot(target, 10)
+        weights = criterion.weigh(logits, target, index)
+    assert bool((weights == 1).all())
+    assert criterion.fraction_estimate.value == 1
+    assert not criterion.fraction_estimate.trusted
+
+
+def test_noise_in_some_classes_only_is_seen():
+    """A network is less confident of noisy classes, so the most confident predictions are of clean ones."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(10, (6000,), generator=generator)
+    noisy = (truth % 2 == 0) & (torch.rand(6000, generator=generator) < 0.4)
+    target = torch.where(noisy, (truth + 1) % 10, truth)
+    easy = torch.where(truth % 2 == 0, 2.0, 8.0) * torch.rand(6000, generator=generator)
+    logits = easy[:, None] * nn.functional.one_hot(truth, 10)
+    logits += 0.2 * torch.randn(6000, 10, generator=generator)
+    criterion = RobustCrossEntropy(update_every=5)
+    for part in torch.arange(6000).repeat(2).split(50):
+        criterion(logits[part], target[part], part)
+    assert criterion.fraction_estimate.value == pytest.approx(0.8, abs=0.05)
 
 
 def test_without_an_index_weights_count_after_the_warm_up():

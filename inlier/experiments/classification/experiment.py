@@ -31,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "rates": [tenth / 10 for tenth in range(10)],
         "seeds": 5,
-        "version": 4,
+        "version": 5,
         "images": None,
         "true_class_included": True,
         "human_labels": list(cifar.HUMAN_LABELS),
@@ -49,7 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "cpu": {
         "rates": [0.0, 0.2, 0.4, 0.6, 0.8],
         "seeds": 3,
-        "version": 4,
+        "version": 5,
         "images": 10_000,
         "true_class_included": True,
         "human_labels": ["worse"],
@@ -69,7 +69,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {
         "rates": [0.4],
         "seeds": 1,
-        "version": 4,
+        "version": 5,
         "images": 256,
         "test_images": 200,
         "true_class_included": True,
