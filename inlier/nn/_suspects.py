@@ -12,7 +12,7 @@ from inlier._files import write_whole
 if TYPE_CHECKING:
     from inlier.nn._module import RobustModule
 
-__all__ = ["check_suspects_path", "suspect_columns", "write_suspects"]
+__all__ = ["check_suspects_path", "suspect_columns", "with_suspects", "write_suspects"]
 
 FORMATS = (".csv", ".parquet")
 
@@ -46,6 +46,56 @@ def suspect_columns(robust: RobustModule) -> dict[str, list[Any]]:
     }
     tags = robust.sample_tags()
     return columns | ({} if tags is None else {robust.tag_name: tags.cpu()[rows].tolist()})
+
+
+def with_suspects(dataset: Any, robust: RobustModule, index: Any = None) -> Any:
+    """Return a dataset with columns that say how suspect each sample is, in the order of the dataset.
+
+    Args:
+        dataset: A ``datasets.Dataset`` of Hugging Face, the one that was trained on.
+        robust: A robust loss that was called with the dataset index of its samples.
+        index: The dataset index of each sample, if it is not its place: a column of the dataset, as
+            ``dataset["id"]``.
+
+    Returns:
+        The dataset with the columns of :func:`suspect_columns` but ``row``: ``inlier_probability``, ``loss`` and, where
+        there are some, ``group`` or ``suggested_label``; None where a sample was never seen.
+
+    Raises:
+        TypeError: If it is no ``datasets.Dataset``.
+        ValueError: If it has one of these columns already, or ``robust`` knows samples beyond its end.
+
+    Example:
+        >>> import torch, inlier
+        >>> from datasets import Dataset
+        >>> robust = inlier.Robust("tukey", 0.5, warmup=0, update_every=1)
+        >>> loss = robust(torch.tensor([0.5, 9.0, 0.25]), torch.tensor([0, 1, 3]))
+        >>> with_suspects(Dataset.from_dict({"text": ["a", "b", "c", "d"]}), robust)["loss"][:]
+        [0.5, 9.0, None, 0.25]
+    """
+    if not (
+        hasattr(dataset, "add_column") and hasattr(dataset, "column_names") and hasattr(dataset, "__len__")
+    ):
+        raise TypeError(
+            f"dataset = a {type(dataset).__name__}: columns can be added to a datasets.Dataset; for anything else "
+            "there is inlier.nn.write_suspects"
+        )
+    columns = suspect_columns(robust)
+    places = {number: place for place, number in enumerate(columns.pop("row"))}
+    numbers = list(range(len(dataset))) if index is None else [int(number) for number in index]
+    if len(numbers) != len(dataset):
+        raise ValueError(f"index has {len(numbers)} numbers for {len(dataset)} samples: pass one a sample")
+    if index is None and places and max(places) >= len(dataset):
+        raise ValueError(
+            f"robust knows a sample {max(places)}, and the dataset has {len(dataset)}: pass the dataset that was "
+            "trained on, or the index of its samples"
+        )
+    if taken := [name for name in columns if name in dataset.column_names]:
+        raise ValueError(f"the dataset has a column {taken[0]!r} already: rename or remove it")
+    for name, values in columns.items():
+        found = [None if places.get(number) is None else values[places[number]] for number in numbers]
+        dataset = dataset.add_column(name, found)
+    return dataset
 
 
 def check_suspects_path(path: str | Path) -> Path:

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
-from inlier import Robust, kernels
+from inlier import Robust, RobustCrossEntropy, kernels
+from inlier.nn import with_suspects
 from inlier.nn._suspects import write_suspects
 
 
@@ -157,3 +158,42 @@ def test_a_missing_framework_is_an_error_that_names_the_extra(module, framework,
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     words = f'inlier.integrations.{module} needs {framework}: pip install "inlier[{extra}]"'
     assert f"ImportError: {words}" in result.stderr
+
+
+class TestSuspectsAsColumns:
+    def trained(self) -> Robust:
+        robust = Robust("tukey", 0.5, warmup=0, update_every=1)
+        robust(torch.tensor([0.5, 9.0, 0.25]), torch.tensor([0, 1, 3]))
+        return robust
+
+    def test_they_are_in_the_order_of_the_dataset(self):
+        datasets = pytest.importorskip("datasets", reason="needs the datasets library")
+        robust = self.trained()
+        dataset = datasets.Dataset.from_dict({"text": ["a", "b", "c", "d"]})
+        known = with_suspects(dataset, robust)
+        assert known.column_names == ["text", "inlier_probability", "loss"]
+        assert known["loss"][:] == [0.5, 9.0, None, 0.25]
+        expected = robust.inlier_probability()
+        assert known["inlier_probability"][:] == [*expected[:2].tolist(), None, float(expected[3])]
+        assert known["inlier_probability"][1] == min(p for p in known["inlier_probability"] if p is not None)
+        by_id = with_suspects(datasets.Dataset.from_dict({"id": [3, 7, 1]}), robust, index=[3, 7, 1])
+        assert by_id["loss"][:] == [0.25, None, 9.0]
+
+    def test_class_labels_have_a_suggestion(self):
+        datasets = pytest.importorskip("datasets", reason="needs the datasets library")
+        criterion = RobustCrossEntropy()
+        criterion(torch.tensor([[0.0, 3.0], [2.0, 0.0]]), torch.tensor([0, 0]), torch.tensor([0, 1]))
+        known = with_suspects(datasets.Dataset.from_dict({"text": ["a", "b"]}), criterion)
+        assert known["suggested_label"][:] == [1, 0]
+
+    def test_another_dataset_is_refused(self):
+        datasets = pytest.importorskip("datasets", reason="needs the datasets library")
+        robust = self.trained()
+        with pytest.raises(ValueError, match="robust knows a sample 3, and the dataset has 2"):
+            with_suspects(datasets.Dataset.from_dict({"text": ["a", "b"]}), robust)
+        with pytest.raises(ValueError, match="index has 1 numbers for 2 samples"):
+            with_suspects(datasets.Dataset.from_dict({"text": ["a", "b"]}), robust, index=[0])
+        with pytest.raises(ValueError, match="has a column 'loss' already"):
+            with_suspects(datasets.Dataset.from_dict({"loss": [1.0] * 4}), robust)
+        with pytest.raises(TypeError, match=r"dataset = a list: columns can be added to a datasets\.Dataset"):
+            with_suspects([1, 2], robust)
