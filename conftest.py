@@ -11,5 +11,10 @@ settings.register_profile("nightly", deadline=None, max_examples=1000, print_blo
 settings.load_profile("repeatable")
 
 # `make test-scene` has it.
+collect_ignore_glob = []
 if not find_spec("nerfstudio"):
-    collect_ignore_glob = ["inlier/integrations/nerfstudio/*", "tests/integrations/nerfstudio/*"]
+    collect_ignore_glob += ["inlier/integrations/nerfstudio/*", "tests/integrations/nerfstudio/*"]
+# The examples in their docstrings; the tests say what is missing.
+collect_ignore_glob += [
+    f"inlier/integrations/{name}.py" for name in ("sentence_transformers", "trl") if not find_spec(name)
+]
