@@ -37,8 +37,8 @@ from inlier.integrations.transformers import (  # noqa: E402
 
 __all__ = ["RobustDPOTrainer", "RobustRewardTrainer", "RobustSFTTrainer"]
 
-TRIED = "1.15.0 and 1.16.0"
-"""The versions of TRL that the tests have run with."""
+TRIED = "1.16.0"
+"""The version of TRL that the tests have run with."""
 
 SORTED_LOSSES = ("aot", "aot_unpaired")
 """Losses of DPO that sort the pairs of a batch, so that none of their terms belongs to one pair."""

@@ -351,7 +351,7 @@ class TestVersions:
     def test_a_trl_with_another_compute_loss_is_refused_in_one_line(self, monkeypatch):
         monkeypatch.setattr(trl.DPOTrainer, "compute_loss", lambda self, model, inputs: None)
         with pytest.raises(
-            ImportError, match=r"was tried with trl 1\.15.*DPOTrainer\.compute_loss takes other"
+            ImportError, match=r"was tried with trl 1\.16.*DPOTrainer\.compute_loss takes other"
         ):
             integration.check_trl()
 
