@@ -1,6 +1,7 @@
-"""`inlier fit` on CIFAR-10N `worse` by the features of a pretrained AlexNet, beside the unweighted model.
+"""`inlier fit` on CIFAR-10N `worse` by the features of a pretrained AlexNet, beside the same model without weights.
 
     python -m benchmarks.fit_images --data DIR --encoder DIR [--images 10000]
+    python -m benchmarks.fit_images --data DIR --encoder DIR --sizes    # both models behind an encoder, by size
 
 The first holds train.parquet, test.parquet and cifar10n.parquet, the second alexnet_features.safetensors.
 """
@@ -19,21 +20,62 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from sklearn.metrics import average_precision_score
 
 from inlier.fit._columns import Column
-from inlier.fit._encoders import IMAGE_SIZE, encode_images
+from inlier.fit._heads import train_head
 from inlier.fit._image_data import read_labelled
-from inlier.fit._pipeline import ModelSpec, build_vectorizer, fit_unweighted
+from inlier.fit._image_encoders import ImageEncoder, load_image_encoder
+from inlier.fit._pipeline import ModelSpec, fit_robust
+
+SIZES = (150, 500, 1000, 2000, 4000)
+
+
+def compare_models(data: Path, encoder: ImageEncoder) -> None:
+    """Print accuracy and average precision of the linear model and the head, with a tenth of symmetric label noise."""
+    train = read_labelled(data / "train.parquet", size=encoder.size).images
+    test = read_labelled(data / "test.parquet", size=encoder.size).images
+    rows = np.random.default_rng(0).permutation(len(train))[: max(SIZES)]
+    x, x_test = encoder.encode(train.pixels[rows]), encoder.encode(test.pixels[:5000])
+    truth, y_test = train.labels[rows].numpy(), test.labels[:5000].numpy()
+    random, classes = np.random.default_rng(1), len(train.class_names)
+    wrong = random.random(len(truth)) < 0.1
+    labels = np.where(wrong, (truth + random.integers(1, classes, len(truth))) % classes, truth)
+    column = Column("image", "embedding", width=x.shape[1])
+    spec = ModelSpec([column], "classification", "linear", "auto", 0)
+    for size in SIZES:
+        fit = fit_robust(spec, pd.DataFrame(x[:size], columns=column.outputs), labels[:size])
+        head, criterion = train_head(
+            torch.from_numpy(x[:size]), torch.from_numpy(labels[:size]), train.class_names, "auto", 0
+        )
+        for name, predicted, probability in (
+            (
+                "linear",
+                fit.pipeline.predict(pd.DataFrame(x_test, columns=column.outputs)),
+                fit.estimator.inlier_probability_,
+            ),
+            ("head", head.probabilities(x_test).argmax(1), criterion.inlier_probability().numpy()),
+        ):
+            found = average_precision_score(wrong[:size], -probability)
+            print(
+                f"{size} images, {name}: accuracy {(predicted == y_test).mean():.3f}, average precision {found:.3f}",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, required=True)
+    parser.add_argument("--encoder", required=True)
     parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--sizes", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    encoder = load_image_encoder(arguments.encoder)
+    if arguments.sizes:
+        compare_models(arguments.data, encoder)
+        return
     human = pq.read_table(arguments.data / "cifar10n.parquet").slice(0, arguments.images)
     train = pq.read_table(arguments.data / "train.parquet").slice(0, arguments.images)
     test = pq.read_table(arguments.data / "test.parquet").slice(0, 5000)
@@ -51,19 +93,15 @@ def main() -> None:
         subprocess.run([*command, "predict", out, new, "--out", Path(folder, "p.csv")], check=True)
         robust = pd.read_csv(Path(folder, "p.csv"))["prediction"].to_numpy()
         ranked = pd.read_parquet(out / "suspects.parquet")["index"].to_numpy()
-        learn, judge = (read_labelled(path, size=IMAGE_SIZE) for path in (data, new))
+        learn, judge = (read_labelled(path, size=encoder.size) for path in (data, new))
     score = np.empty(len(wrong))
     score[ranked] = np.arange(len(wrong))[::-1]
     names = np.asarray(judge.images.class_names, dtype=object)
     truth = names[judge.images.labels.numpy()]
-    frames = []
-    for images in (learn.images, judge.images):
-        vectors = encode_images(str(arguments.encoder), images.pixels)
-        column = Column("image", "embedding", width=vectors.shape[1])
-        frames.append(pd.DataFrame(vectors, columns=column.outputs))
-    spec = ModelSpec([column], "classification", "linear", "auto", 0)
-    vectorizer = build_vectorizer(spec, frames[0]).fit(frames[0])
-    plain = fit_unweighted(spec, vectorizer, frames[0], names[learn.images.labels.numpy()]).predict(frames[1])
+    vectors = [torch.from_numpy(encoder.encode(part.images.pixels)) for part in (learn, judge)]
+    head, _ = train_head(vectors[0], learn.images.labels, learn.images.class_names, 1.0, seed=0)
+    with torch.inference_mode():
+        plain = names[head(vectors[1]).argmax(1).numpy()]
     print(f"accuracy: robust {(robust == truth).mean():.4f}, unweighted {(plain == truth).mean():.4f}")
     print(f"average precision of {wrong.sum():,} wrong labels: {average_precision_score(wrong, score):.4f}")
 

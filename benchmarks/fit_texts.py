@@ -1,6 +1,7 @@
 """`inlier fit` on texts with planted label errors: how many components, which penalty; and beside cleanlab.
 
     python -m benchmarks.fit_texts tune --data DIR      # chooses on 15 classes of banking77
+    python -m benchmarks.fit_texts tune --data DIR --encoder sentence-transformers:DIR
     python -m benchmarks.fit_texts report --data DIR    # 15 other classes, and all 77, by the command line
 
 DIR holds banking77's train.csv and test.csv. Errors: a tenth of the labels, to another class at random.
@@ -21,11 +22,15 @@ import numpy as np
 import pandas as pd
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
+from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 from skrub import StringEncoder
 
+from inlier.fit._encoders import encode_texts
 from inlier.sklearn import AdaptiveClassifier
 
 CLASSES = 15
@@ -47,13 +52,20 @@ def load(folder: Path, part: str, seed: int):
     return train["text"], labels, wrong, test
 
 
-def tune(folder: Path) -> None:
+def tune(folder: Path, encoder: str | None) -> None:
     for seed in (1, 2):
         texts, labels, wrong, test = load(folder, "development", seed)
         for components in (30, 100, 300):
-            encoder = StringEncoder(n_components=components, random_state=0)
-            x, x_test = encoder.fit_transform(texts).to_numpy(), encoder.transform(test["text"]).to_numpy()
-            for penalty in (1.0, 10.0):
+            if encoder is None:
+                steps = StringEncoder(n_components=components, random_state=0)
+                x, x_test = steps.fit_transform(texts).to_numpy(), steps.transform(test["text"]).to_numpy()
+            else:
+                steps = make_pipeline(
+                    StandardScaler(), TruncatedSVD(components, random_state=0), Normalizer()
+                )
+                x = steps.fit_transform(encode_texts(encoder, texts.tolist()))
+                x_test = steps.transform(encode_texts(encoder, test["text"].tolist()))
+            for penalty in (1.0, 3.0, 10.0):
                 model = AdaptiveClassifier(LogisticRegression(C=penalty, max_iter=300), random_state=0)
                 model.fit(x, labels)
                 row = {
@@ -110,10 +122,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=["tune", "report"])
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--encoder")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.action == "tune":
-        tune(arguments.data)
+        tune(arguments.data, arguments.encoder)
     else:
         for part in ("report", "all"):
             report(arguments.data, part)

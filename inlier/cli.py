@@ -124,8 +124,8 @@ def fit(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="A pretrained encoder: sentence-transformers:NAME_OR_FOLDER for texts, or a folder with "
-            "alexnet_features.safetensors for images.",
+            help="A pretrained encoder: sentence-transformers:NAME_OR_FOLDER for texts; timm:NAME, "
+            "timm:NAME=FILE.safetensors, timm:FOLDER or a folder with alexnet_features.safetensors for images.",
             show_default="TF-IDF; a network from scratch",
         ),
     ] = None,

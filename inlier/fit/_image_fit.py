@@ -14,12 +14,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch import Tensor
 
 import inlier
 from inlier._errors import InputError, quoted
 from inlier._vision.training import RobustMethod, TrainingConfig, predict, train
 from inlier.fit import _models as models
-from inlier.fit._columns import Column
+from inlier.fit._columns import Array, Column
 from inlier.fit._common import (
     FitSummary,
     Progress,
@@ -28,8 +29,10 @@ from inlier.fit._common import (
     no_progress,
     record_estimate,
 )
-from inlier.fit._encoders import IMAGE_SIZE, encode_images, is_image_encoder
+from inlier.fit._encoders import is_image_encoder
+from inlier.fit._heads import save_head, train_head
 from inlier.fit._image_data import ImageSet, join_reasons, read_labelled
+from inlier.fit._image_encoders import ImageEncoder, load_image_encoder
 from inlier.fit._networks import TrainedNetwork, save_network
 from inlier.fit._outputs import (
     IMAGE_FILES,
@@ -58,6 +61,8 @@ TOTAL_SAMPLES = 300_000
 """Images times epochs, unless that gives fewer or more epochs than these limits."""
 MIN_EPOCHS, MAX_EPOCHS = 30, 200
 STEP_SIZE = 0.02
+FEW_IMAGES = 2000
+"""With fewer images, an encoder has a linear model behind it; `python -m benchmarks.fit_images --sizes`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class ImageFitOptions:
         inlier_fraction: A number, or "auto".
         seed: The seed of all randomness.
         overwrite: Whether an earlier output is replaced.
-        encoder: The folder of a pretrained encoder; None to train a network from scratch.
+        encoder: A pretrained encoder; None to train a network from scratch.
     """
 
     data: Path
@@ -105,10 +110,13 @@ def fit_images(options: ImageFitOptions, progress: Progress = no_progress) -> Fi
         raise InputError(
             f"encoder {quoted(options.encoder)} is for texts, and {quoted(options.data)} holds images"
         )
+    if options.encoder is not None and options.epochs is not None:
+        raise InputError("epochs apply to a network that is trained from scratch; omit --epochs or --encoder")
     check_output_folder(options.out, options.overwrite)
+    encoder = None if options.encoder is None else load_image_encoder(options.encoder)
     progress("reading the images")
-    data = read_labelled(options.data, options.label, None if options.encoder is None else IMAGE_SIZE)
-    result = (_train if options.encoder is None else _encode)(options, data, progress)
+    data = read_labelled(options.data, options.label, None if encoder is None else encoder.size)
+    result = _train(options, data, progress) if encoder is None else _encode(options, encoder, data, progress)
     table = result.table
     findings = _findings(options, data, result)
     record = _record(options, data, result)
@@ -133,7 +141,7 @@ class _Result:
         facts: What was fitted, in words.
         record: The same, for ``run.json``.
         save: Writes the model into a folder.
-        files: The names of its files.
+        files: All files that are written.
     """
 
     table: pa.Table
@@ -142,7 +150,7 @@ class _Result:
     facts: dict[str, str]
     record: dict[str, Any]
     save: Callable[[Path], None]
-    files: tuple[str, ...]
+    files: tuple[str, ...] = IMAGE_FILES
 
 
 def _train(options: ImageFitOptions, data: ImageSet, progress: Progress) -> _Result:
@@ -161,34 +169,58 @@ def _train(options: ImageFitOptions, data: ImageSet, progress: Progress) -> _Res
     network, method = result.networks[0], result.method
     assert isinstance(method, RobustMethod)
     progress("ranking the labels")
-    criterion = method.criterion
-    columns = suspect_columns(criterion)
-    suggested = predict(network, data.images).argmax(1).numpy()
     trained = TrainedNetwork(network, NETWORK, data.images.pixels.shape[-1], data.images.class_names)
-    return _Result(
-        _ranking(data, columns["row"], columns["inlier_probability"], columns["loss"], suggested),
-        criterion.fraction_estimate,
-        findings_of(criterion, title=options.data.resolve().name, most=0),
+    return _result(
+        options,
+        data,
+        method.criterion,
+        predict(network, data.images),
         {"Network": NETWORK, "Epochs": str(config.epochs)},
         {"training": asdict(config)},
         lambda folder: save_network(trained, folder),
-        IMAGE_FILES,
     )
 
 
-def _encode(options: ImageFitOptions, data: ImageSet, progress: Progress) -> _Result:
-    """Fit a linear model to the vectors of a pretrained encoder."""
-    if options.epochs is not None:
-        raise InputError("epochs apply to a network that is trained from scratch; omit --epochs or --encoder")
+def _encode(options: ImageFitOptions, encoder: ImageEncoder, data: ImageSet, progress: Progress) -> _Result:
+    """Fit a model to the vectors of a pretrained encoder."""
     progress("encoding", 0.0)
-    vectors = encode_images(str(options.encoder), data.images.pixels)
+    vectors = encoder.encode(data.images.pixels, lambda share: progress("encoding", 0.8 * share))
+    progress("fitting", 0.0)
+    if len(vectors) < FEW_IMAGES:
+        return _fit_linear(options, encoder, data, vectors, progress)
+    images = data.images
+    head, criterion = train_head(
+        torch.from_numpy(vectors),
+        images.labels,
+        images.class_names,
+        options.inlier_fraction,
+        options.seed,
+        lambda share: progress("training a head", 0.2 * share),
+    )
+    progress("ranking the labels")
+    with torch.inference_mode():
+        logits = head(torch.from_numpy(vectors))
+    return _result(
+        options,
+        data,
+        criterion,
+        logits,
+        {"Encoder": encoder.name, "Model": "one hidden layer"},
+        {"encoder": encoder.spec, "head": True},
+        lambda folder: save_head(head, folder),
+    )
+
+
+def _fit_linear(
+    options: ImageFitOptions, encoder: ImageEncoder, data: ImageSet, vectors: Array, progress: Progress
+) -> _Result:
+    """Fit a linear model, which scores each image by a fit without it: a network would memorise few labels."""
     column = Column("image", "embedding", width=vectors.shape[1])
     frame = pd.DataFrame(vectors, columns=column.outputs)
     labels = np.asarray(data.images.class_names, dtype=object)[data.images.labels.numpy()]
-    progress("fitting", 0.5)
     spec = ModelSpec([column], "classification", "linear", options.inlier_fraction, options.seed)
     fit = fit_robust(spec, frame, labels)
-    progress("ranking the labels", 1.5)
+    progress("ranking the labels", 1.2)
     estimator = fit.estimator
     order = np.lexsort((-estimator.losses_, estimator.inlier_probability_))
     number = {name: place for place, name in enumerate(data.images.class_names)}
@@ -205,10 +237,37 @@ def _encode(options: ImageFitOptions, data: ImageSet, progress: Progress) -> _Re
         _ranking(data, order, estimator.inlier_probability_[order], estimator.losses_[order], suggested),
         estimator.fraction_estimate_,
         findings,
-        {"Encoder": f"AlexNet, {column.width:,} numbers an image", "Model": "LogisticRegression"},
-        {"encoder": str(Path(str(options.encoder)).resolve()), "width": column.width},
+        {"Encoder": encoder.name, "Model": "LogisticRegression"},
+        {"encoder": encoder.spec},
         lambda folder: models.save_pipeline(fit.pipeline, folder / models.MODEL_FILE),
         (models.MODEL_FILE, *RESULT_FILES),
+    )
+
+
+def _result(
+    options: ImageFitOptions,
+    data: ImageSet,
+    criterion: RobustCrossEntropy,
+    logits: Tensor,
+    facts: dict[str, str],
+    record: dict[str, Any],
+    save: Callable[[Path], None],
+) -> _Result:
+    """Return what a training found about the labels."""
+    columns = suspect_columns(criterion)
+    return _Result(
+        _ranking(
+            data,
+            columns["row"],
+            columns["inlier_probability"],
+            columns["loss"],
+            logits.argmax(1).numpy(),
+        ),
+        criterion.fraction_estimate,
+        findings_of(criterion, title=options.data.resolve().name, most=0),
+        facts,
+        record,
+        save,
     )
 
 

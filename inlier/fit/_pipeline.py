@@ -43,7 +43,7 @@ Vectorizer: TypeAlias = "TableVectorizer | ColumnTransformer"
 CATEGORIES = 40
 """Text of at most this many distinct values is a category, as skrub has it."""
 MAX_CELLS = 80_000_000
-"""Largest matrix of a linear model, 0.6 GB: with many rows, fewer values are kept apart."""
+"""Largest matrix of a linear model, 0.6 GB: with many rows, fewer values and components of texts are kept apart."""
 DATE_CELLS = 30
 SQUASHED_AT = 30.0
 """Numbers are squashed softly to this many interquartile ranges: one absurd cell cannot pull a linear fit."""
@@ -55,7 +55,7 @@ ROWS_PER_COMPONENT = {"classification": 5, "regression": 100}
 """Rows for each component, at least: linear regressions score rows in-sample, and noise keeps boosting from finding
 errors on one side (a column of distinct notes in ``houses`` of the tests, with 20 rows each)."""
 TEXT_PENALTY = 10.0
-"""``C`` of logistic regression where there is text: a text is a vector of length one, each of its components small."""
+"""``C`` of logistic regression where there is TF-IDF of text; vectors of an encoder are best with 1, as all else."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,11 @@ def build_vectorizer(spec: ModelSpec, frame: pd.DataFrame) -> Vectorizer:
     numbers, texts = spec.names("number", "yes/no", "duration"), spec.names("text")
     vectors = [output for column in spec.columns if column.kind == "embedding" for output in column.outputs]
     long = sum(frame[name].nunique() > CATEGORIES for name in texts)
-    wanted = min(TEXT_COMPONENTS[spec.model], rows // ROWS_PER_COMPONENT[spec.task]) // max(long, 1)
-    taken = 2 * len(numbers) + DATE_CELLS * len(spec.names("date")) + wanted * long
-    room = (MAX_CELLS // rows - taken) // max(len(texts) - long, 1)
+    left = MAX_CELLS // rows - 2 * len(numbers) - DATE_CELLS * len(spec.names("date"))
+    wanted = min(TEXT_COMPONENTS[spec.model], rows // ROWS_PER_COMPONENT[spec.task], left // 2) // max(
+        long, 1
+    )
+    room = (left - wanted * long) // max(len(texts) - long, 1)
     table = TableVectorizer(
         cardinality_threshold=CATEGORIES + 1,
         low_cardinality=OneHotEncoder(
@@ -208,8 +210,7 @@ def _base_model(spec: ModelSpec, vectorizer: Vectorizer) -> Any:
     table = _table_part(vectorizer)
     kinds = _kinds(vectorizer)
     if spec.model == "linear":
-        vectors = kinds.get("high_cardinality") or spec.names("embedding")
-        penalty = TEXT_PENALTY if vectors else 1.0
+        penalty = TEXT_PENALTY if kinds.get("high_cardinality") else 1.0
         return Ridge() if spec.task == "regression" else LogisticRegression(C=penalty, max_iter=300)
     boosting = HistGradientBoostingRegressor if spec.task == "regression" else HistGradientBoostingClassifier
     outputs = [] if table is None else list(table.get_feature_names_out())  # Before any vectors.

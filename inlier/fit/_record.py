@@ -55,13 +55,13 @@ class ImageRun:
 
     Args:
         kind: What was fitted.
-        encoder: The folder of the encoder; None for a network that was trained from scratch.
-        width: The length of its vectors.
+        encoder: The encoder; None for a network that was trained from scratch.
+        head: Whether a network of one hidden layer is behind it, or a linear model.
     """
 
     kind: Literal["images"]
     encoder: str | None = None
-    width: int = 0
+    head: bool = False
 
 
 SCHEMA: TypeAdapter[TableRun | ImageRun] = TypeAdapter(

@@ -262,7 +262,7 @@ def _inspect_csv(table: TableFile, head: bytes, complete: bool, encoding: str | 
     best = max(layouts, key=lambda layout: layout.score)
     notes = [] if encoding in ("utf-8", "ascii") else [f"read as {encoding} (--encoding names another)"]
     if best.skipped:
-        lines = "line is" if best.skipped == 1 else f"{best.skipped} lines are"
+        lines = "line above it is" if best.skipped == 1 else f"{best.skipped} lines above it are"
         notes.append(f"the header is line {best.skipped + 1}: the {lines} skipped")
     return replace(
         table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from inlier._errors import InputError
+from inlier.fit import _image_fit
+from inlier.fit._image_encoders import load_image_encoder
+from inlier.fit._predict_images import predict_images
+from inlier.fit._record import read_run
 from tests.fit.commands import record_of, refused, succeed
 from tests.fit.images import COLOURS, blot, jpeg
 
@@ -52,7 +60,7 @@ def test_texts_by_a_sentence_encoder(tmp_path):
     printed = succeed("fit", tmp_path / "a.csv", "--target", "kind", "--out", out, *encoder)
     assert "'text'  text, embedding of 384 numbers" in printed
     first = pd.read_parquet(out / "suspects.parquet")["index"][: wrong.sum()]
-    assert wrong[first].mean() > 0.8
+    assert wrong[first].mean() > 0.9
     new = pd.DataFrame({"text": ["nobody fed the giraffe", "a bowl of rice with sauce"]})
     new.to_csv(tmp_path / "new.csv", index=False)
     succeed("predict", out, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
@@ -81,6 +89,89 @@ def test_images_by_alexnet(tmp_path):
     assert (predicted["prediction"] == truth).mean() > 0.95
     message = refused("fit", tmp_path / "blots", "--out", tmp_path / "o", "--encoder", ALEXNET, "--epochs", 3)
     assert "omit --epochs or --encoder" in message
+
+
+@needs_alexnet
+def test_many_images_have_a_head_behind_the_encoder(tmp_path, monkeypatch):
+    monkeypatch.setattr(_image_fit, "FEW_IMAGES", 10)
+    for k in range(60):
+        kind = list(COLOURS)[k % 3]
+        (tmp_path / "blots" / kind).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "blots" / kind / f"{k:03}.jpg").write_bytes(jpeg(blot(COLOURS[kind], k)))
+    out = tmp_path / "out"
+    _image_fit.fit_images(_image_fit.ImageFitOptions(tmp_path / "blots", out, encoder=str(ALEXNET)))
+    assert record_of(out)["head"] is True
+    predict_images(out, tmp_path / "blots", tmp_path / "p.csv", read_run(out))
+    predicted = pd.read_csv(tmp_path / "p.csv")
+    assert (predicted["prediction"] == [name.split("/")[0] for name in predicted["file"]]).mean() > 0.9
+    weights = out / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(InputError, match="or a broken one"):
+        predict_images(out, tmp_path / "blots", tmp_path / "p.csv", read_run(out))
+
+
+@pytest.fixture
+def small_timm_network(tmp_path):
+    """The smallest ResNet of timm with random weights, in a folder as the Hugging Face hub has them."""
+    timm = pytest.importorskip("timm", reason='needs timm: pip install "inlier[timm]", with a torchvision')
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", pretrained=False)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    save_file(network.state_dict(), folder / "model.safetensors")
+    cfg = {
+        "mean": [0.5] * 3,
+        "std": [0.25] * 3,
+        "input_size": [3, 96, 96],
+        "classifier": network.pretrained_cfg["classifier"],
+    }
+    (folder / "config.json").write_text(json.dumps({"architecture": "test_resnet", "pretrained_cfg": cfg}))
+    return folder
+
+
+@pytest.mark.slow
+def test_images_by_a_network_of_timm(small_timm_network, tmp_path):
+    for k in range(60):
+        kind = list(COLOURS)[k % 3]
+        (tmp_path / "blots" / kind).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "blots" / kind / f"{k:03}.jpg").write_bytes(jpeg(blot(COLOURS[kind], k)))
+    file = small_timm_network / "model.safetensors"
+    predictions = []
+    for name, encoder in (("folder", small_timm_network), ("file", f"test_resnet={file}")):
+        out = tmp_path / name
+        printed = succeed("fit", tmp_path / "blots", "--out", out, "--encoder", f"timm:{encoder}")
+        assert "encoder: ResNet of timm" in printed
+        succeed("predict", out, tmp_path / "blots", "--out", tmp_path / f"{name}.csv")
+        predictions.append(pd.read_csv(tmp_path / f"{name}.csv"))
+        truth = [file.split("/")[0] for file in predictions[-1]["file"]]
+        assert (predictions[-1]["prediction"] == truth).mean() > 0.9
+    assert record_of(tmp_path / "file")["encoder"] == f"timm:test_resnet={file.resolve()}"
+    # The folder has a mean and a deviation of its own.
+    assert (predictions[0]["probability"] != predictions[1]["probability"]).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").unlink(), "does not hold the weights of ResNet"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "cannot be loaded"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            "does not hold the weights of ResNet",
+        ),
+    ],
+    ids=["no weights", "no architecture", "a pickle"],
+)
+def test_broken_networks_of_timm(change, message, small_timm_network):
+    change(small_timm_network)
+    with pytest.raises(InputError, match=message):
+        load_image_encoder(f"timm:{small_timm_network}")
+
+
+def test_unknown_networks_of_timm():
+    words = "cannot be loaded" if find_spec("timm") else r'pip install "inlier\[timm\]"'
+    with pytest.raises(InputError, match=words):
+        load_image_encoder("timm:no-such-network")
 
 
 def vectors(n=90):
