@@ -7,7 +7,7 @@ the share of clean tables above it, and of the cells of each kind of planted err
 2.5 and 1 in ``inlier.sklearn._residuals``, 2 and 1.5 in ``inlier.sklearn._labels``.
 
 Where outliers are neither suspected nor ruled out (OPEN), the choice between the unweighted fit and Huber's depends on
-its price if everything is clean (AFFORDABLE) and on the size of the errors (GROSS, in ``inlier.sklearn._robust``).
+its price if everything is clean (AFFORDABLE, in ``inlier.sklearn._robust``).
 Shown for several values are the clean tables that are worse than unweighted by more than 2 and 5 %, and the planted
 cells that are behind the better of both by more than 2 %, among those where nothing is suspected.
 """
@@ -64,7 +64,7 @@ def scores(classes: bool, quick: bool) -> list[dict[str, Any]]:
 
 
 def choices(quick: bool) -> list[dict[str, Any]]:
-    """Return evidence, price and size of errors where nothing is suspected, and the ratio of both test errors."""
+    """Return evidence and price where nothing is suspected, and the ratio of both test errors."""
     rows = []
     names = [each for each in catalogue.REGRESSION if catalogue.half(each.name) == "development"]
     for source in names[:: 6 if quick else 1]:
@@ -88,7 +88,6 @@ def choices(quick: bool) -> list[dict[str, Any]]:
                     "clean": kind == "clean",
                     "score": score,
                     "price": first.price,
-                    "gross": first.gross,
                     "ratio": float(np.sqrt(bounded / unweighted)),
                 }
             )
@@ -107,15 +106,15 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def choices_table(rows: list[dict[str, Any]]) -> str:
-    """Return harm and misses for several values of the three constants."""
+    """Return harm and misses for several values of both constants."""
     lines = [
-        "| OPEN | AFFORDABLE | GROSS | clean: worse by > 2 % | by > 5 % | planted: behind by > 2 % |",
-        "|" + "---|" * 6,
+        "| OPEN | AFFORDABLE | clean: worse by > 2 % | by > 5 % | planted: behind by > 2 % |",
+        "|" + "---|" * 5,
     ]
-    for opened, affordable, gross in product((-3.0, -1.5, 0.0), (0.01, 0.04, 0.1), (1.5, 2.0, 3.0)):
+    for opened, affordable in product((-3.0, -1.5, 0.0), (0.01, 0.04, 0.1)):
         clean, planted = [], []
         for row in rows:
-            huber = row["score"] > opened and (row["price"] <= affordable or row["gross"] > gross)
+            huber = row["score"] > opened and row["price"] <= affordable
             ratio = row["ratio"] if huber else 1.0
             (clean if row["clean"] else planted).append(
                 ratio / (1.0 if row["clean"] else min(1.0, row["ratio"]))
@@ -123,7 +122,7 @@ def choices_table(rows: list[dict[str, Any]]) -> str:
         harm = [sum(ratio > limit for ratio in clean) for limit in (1.02, 1.05)]
         behind = sum(ratio > 1.02 for ratio in planted)
         lines.append(
-            f"| {opened:g} | {affordable:g} | {gross:g} | {harm[0]} of {len(clean)} | {harm[1]} | "
+            f"| {opened:g} | {affordable:g} | {harm[0]} of {len(clean)} | {harm[1]} | "
             f"{behind} of {len(planted)} |"
         )
     return "\n".join(lines)

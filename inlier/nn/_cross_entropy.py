@@ -39,11 +39,10 @@ class RobustCrossEntropy(RobustModule):
     *The noise rate*: labels that were not trained on yet agree with confident predictions as often as labels are clean,
     so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given.
 
-    *b* is such that the weights add up to the clean labels: to the lower end of the interval of noise rates while the
-    first epoch lasts, then to what the margins imply within it.
+    *b* is such that the weights add up to the clean labels, as many as the margins imply within that interval.
 
-    *S* is the current margin in the first epoch and in the second one, then the mean of the visits since the second
-    epoch, then a running mean of them (``running_mean`` is the share m of the old mean). The slope a = 1 / (1 - m A)
+    *S* is the current margin in the second epoch, the first in which weights count, then the mean of the visits since
+    then, then a running mean of them (``running_mean`` is the share m of the old mean). The slope a = 1 / (1 - m A)
     counts the visits in the mean as far as they can be relied on: A is the accuracy of the network on labels that it
     was not trained on yet.
 
@@ -250,7 +249,7 @@ class RobustCrossEntropy(RobustModule):
     def _is_weighing(self) -> bool:
         if self._memory.size == 0:
             return self._calls >= self.warmup
-        return self._confidence.rates.is_known or self._confidence.epoch >= EPOCHS_BEFORE
+        return self._confidence.settled > 0 or self._confidence.epoch >= EPOCHS_BEFORE
 
     def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
         if batch.tags is not None:
@@ -281,9 +280,6 @@ class RobustCrossEntropy(RobustModule):
         if len(values) == 0:
             return state
         fraction = float(estimates[0])
-        if self._memory.size and self._confidence.rates.is_known and not self._confidence.settled:
-            # What the network does not know yet, it disagrees with: no more than what is sure to be noise.
-            fraction = max(fraction, 1 - self._confidence.rates.low)
         is_clean = fraction >= 1 - SMALLEST_RATE
         log_odds = UNSEEN if is_clean else prior_log_odds(values, counts[0], fraction, self._slope)
         return AlternationState(estimates, estimates.clone(), torch.tensor([log_odds], dtype=torch.float64))

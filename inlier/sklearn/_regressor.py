@@ -36,7 +36,7 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
     - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
-      suspected, if errors are gross, or if that would cost no more than 2 % were everything clean.
+      suspected, or if that would cost no more than 2 % were everything clean.
     - One law explains them better: all weights are 1, and the fit is that of the estimator alone.
 
     Args:

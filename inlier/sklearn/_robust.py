@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
-from inlier.sklearn._residuals import MAD, Evidence, examine, weighted_median, without_atoms
+from inlier.sklearn._residuals import Evidence, examine
 from inlier.sklearn._starts import starts
 
 HUBER = 1.35
@@ -34,8 +34,6 @@ HUBER_STEPS, EM_STEPS = 60, 10
 """The most iterations of least squares."""
 AFFORDABLE = 0.04
 """A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error."""
-GROSS = 2.0
-"""Errors of so many robust deviations, in the root mean square, are worth any price, unless one law explains them."""
 NOT_FOOLED = 0.8
 """With more inliers than this, proven, Huber's fit was not led astray by outliers."""
 TRIAL_STEPS, MARGIN = 1, 5.0
@@ -81,19 +79,17 @@ class First:
         n_iter: The number of fits.
         price: What these weights cost if everything is clean: the mean squared distance between the predictions of
             this fit and of the unweighted one, each without the row itself, per mean squared error of the latter.
-        gross: The root mean square of the errors, in robust deviations: 1 for Gaussian errors.
     """
 
     fit: Fit
     weights: Array
     n_iter: int
     price: float = math.inf
-    gross: float = 0.0
 
     @property
     def advisable(self) -> bool:
         """Whether a bounded influence is worth its price where outliers are an open question."""
-        return self.price <= AFFORDABLE or self.gross > GROSS
+        return self.price <= AFFORDABLE
 
 
 @dataclass(frozen=True)
@@ -177,18 +173,13 @@ def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -
     # Whether its weights suit a fit of the squared error is not known of a learner with another loss.
     if robust:
         return first
-    price, gross = _price(unweighted, _left_out(fit, weights, data), data)
-    return replace(first, price=price, gross=gross)
+    return replace(first, price=_price(unweighted, _left_out(fit, weights, data), data.frequency))
 
 
-def _price(unweighted: Array, bounded: Array, data: Data) -> tuple[float, float]:
-    """Return what a bounded influence costs if everything is clean, and how gross errors are; see :class:`First`."""
-    frequency = data.frequency
-    # Many equal targets say nothing about the spread of the others.
-    spread = MAD * weighted_median(np.abs(bounded), without_atoms(data.y, frequency))
+def _price(unweighted: Array, bounded: Array, frequency: Array) -> float:
+    """Return what a bounded influence costs if everything is clean; see :class:`First`."""
     distance, square = float(frequency @ (unweighted - bounded) ** 2), float(frequency @ unweighted**2)
-    size = math.sqrt(float(frequency @ bounded**2 / frequency.sum()))
-    return distance / max(square, 1e-300), size / max(spread, 1e-300)
+    return distance / max(square, 1e-300)
 
 
 def _left_out(fit: Fit, weights: Array, data: Data) -> Array:

@@ -89,27 +89,25 @@ def test_few_samples_are_left_alone():
 # -- an open question --------------------------------------------------------------------------------------
 
 
-def visits(rng, x):
-    return rng.poisson(np.exp(1 + 0.5 * x[:, 0])).astype(float)
-
-
-@pytest.mark.parametrize("law", [visits, zeros])
-def test_gross_errors_that_are_not_proven_have_a_bounded_influence(law):
-    rng = np.random.default_rng(0)
-    x, x_test = rng.normal(size=(400, 3)), rng.normal(size=(4000, 3))
-    y, y_test = law(rng, x), law(rng, x_test)
-    clean = AdaptiveRegressor(random_state=0).fit(x, y)
-    assert (clean.weights_ == 1).all()
-    y[:40] *= 10
-    model = AdaptiveRegressor(random_state=0).fit(x, y)
+def test_what_is_not_proven_has_a_bounded_influence_if_that_is_cheap():
+    """A few errors that are somewhat larger: no row is given up, and none decides alone."""
+    rng = np.random.default_rng(3)
+    x, noise = rng.normal(size=(400, 3)), rng.normal(size=400)
+    noise[rng.random(400) < 0.03] *= 4
+    model = AdaptiveRegressor(random_state=0).fit(x, x @ [1, 2, 3] + noise)
     estimate = model.fraction_estimate_
-    assert not estimate.trusted
+    assert (estimate.value, estimate.trusted) == (1.0, False)
     assert "bounded influence" in estimate.reason
     assert 0 < model.weights_.min() < 0.5
-    errors = [
-        np.mean((m.predict(x_test) - y_test) ** 2) for m in (model, LinearRegression().fit(x, y), clean)
-    ]
-    assert errors[0] < 0.5 * (errors[1] + errors[2])
+
+
+def test_what_is_not_proven_changes_nothing_if_that_is_expensive():
+    """A skewed target: a bounded influence would predict its median, not its mean."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = skewed(rng, x)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert (model.weights_ == 1).all()
 
 
 def test_the_price_of_a_bounded_influence_is_that_on_clean_data():
