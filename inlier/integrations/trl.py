@@ -245,11 +245,9 @@ class RobustSFTTrainer(RobustTRLMixin, SFTTrainer):  # type: ignore[misc]
 
     Args:
         args: As for ``SFTTrainer``.
-        robust: A :class:`~inlier.Robust` of your own.
         per: What has a weight of its own: "sequence" or "token".
-        index_column: The column of the dataset index; :func:`inlier.with_index` makes it if there is none.
-        suspects: A ``.csv`` or ``.parquet`` file written at the end of training.
-        kwargs: As for ``SFTTrainer``; without packing.
+        kwargs: As for :class:`RobustTRLMixin` (``robust`` must be an :class:`~inlier.Robust`) and ``SFTTrainer``; without
+            packing.
     """
 
     def __init__(self, *args: Any, per: Literal["sequence", "token"] = "sequence", **kwargs: Any) -> None:

@@ -83,7 +83,11 @@ class ConfidenceWindow:
         """Count tags, as from :func:`encode`."""
         if self.pending.device != tags.device:
             self._move(tags.device)
-        place, code = tags.div(CODES, rounding_mode="floor") % PLACES, tags % CODES
+        code = tags % CODES
+        if self.settled:  # Only how many there are still matters.
+            self.pending.index_add_(0, code, self.pending.new_ones(1).expand(len(code)))
+            return
+        place = tags.div(CODES, rounding_mode="floor") % PLACES
         is_prediction, bins = code > 0, (code - 1) % BINS
         new = torch.stack([2 * bins + 1, torch.ones_like(bins)]) * is_prediction
         self.pending_by_class.index_add_(1, place, new.to(torch.int32))

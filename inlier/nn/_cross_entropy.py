@@ -21,7 +21,7 @@ from inlier.fraction._label_noise import (
 from inlier.nn._confidence import CODES, ConfidenceWindow, encode, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
-from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of
+from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of, is_cheap_to_read
 from inlier.nn._window import UNSEEN
 
 __all__ = ["RobustCrossEntropy"]
@@ -225,7 +225,9 @@ class RobustCrossEntropy(RobustModule):
         rows = logits.movedim(1, -1).reshape(-1, logits.shape[1]).float()
         flat = target.reshape(-1, 1).long()
         absent = (flat == self.ignore_index).squeeze(1)
-        flat = torch.where(absent[:, None], 0, flat)
+        is_known = not torch.compiler.is_compiling() and is_cheap_to_read(absent)
+        is_whole = is_known and not bool(absent.any())
+        flat = flat if is_whole else torch.where(absent[:, None], 0, flat)
         given = rows.gather(1, flat).squeeze(1)
         others, classes = rows.scatter(1, flat, float("-inf")).topk(2, dim=1)
         # The difference of two infinite logits is NaN: a bad value.
@@ -233,8 +235,10 @@ class RobustCrossEntropy(RobustModule):
         agrees = margins >= 0
         preferred = torch.where(agrees, flat.squeeze(1), classes[:, 0])
         gap = torch.where(agrees, margins, others[:, 0] - torch.maximum(given, others[:, 1]))
-        tags = torch.where(absent | margins.isnan(), 0, encode(preferred, gap, agrees))
-        return torch.where(absent, ABSENT, margins), tags
+        tags = encode(preferred, gap, agrees)
+        if is_whole and not bool(margins.isnan().any()):
+            return margins, tags
+        return torch.where(absent, ABSENT, margins), torch.where(absent | margins.isnan(), 0, tags)
 
     def _has_groups(self, tags: Tensor | None) -> bool:
         return False
