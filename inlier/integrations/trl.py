@@ -246,8 +246,8 @@ class RobustSFTTrainer(RobustTRLMixin, SFTTrainer):  # type: ignore[misc]
     Args:
         args: As for ``SFTTrainer``.
         per: What has a weight of its own: "sequence" or "token".
-        kwargs: As for :class:`RobustTRLMixin` (``robust`` must be an :class:`~inlier.Robust`) and ``SFTTrainer``; without
-            packing.
+        kwargs: As for :class:`RobustTRLMixin` (``robust`` must be an :class:`~inlier.Robust`) and ``SFTTrainer``;
+            without packing.
     """
 
     def __init__(self, *args: Any, per: Literal["sequence", "token"] = "sequence", **kwargs: Any) -> None:
