@@ -202,7 +202,10 @@ class TestClassLabels:
         generator = torch.Generator().manual_seed(0)
         logits, labels = torch.randn(120, 3, generator=generator), torch.arange(120) % 3
         labels[::7] = -100
-        loss, twin = RobustLoss(RobustCrossEntropy(update_every=1)), RobustCrossEntropy(update_every=1)
+        loss, twin = (
+            RobustLoss(RobustCrossEntropy(0.7, update_every=1)),
+            RobustCrossEntropy(0.7, update_every=1),
+        )
         for _ in range(5):
             loss.index = torch.arange(120)
             got = loss({"logits": logits}, labels)
