@@ -105,7 +105,7 @@ def update(
     zeta = graduated(target, progress).clamp(min=kernel.weight_floor + 0.01, max=1.0)
     if values is None:
         values, counts = occupied(counts)
-    scale = solve_occupied(values, _pooled(counts, prior_count), kernel, zeta, guess=state.scale)
+    scale = solve_occupied(values, _pooled(counts, prior_count), kernel, zeta)
     return AlternationState(target, zeta, scale.clamp(min=SMALLEST_SCALE))
 
 

@@ -32,6 +32,9 @@ __all__ = ["solve_scale", "solve_scales"]
 GRID_STEP, GRID_POINTS = 0.2, 512
 """Scales are first looked for on a grid in log c, all rows at once by one matrix product."""
 
+REFINED = 32
+"""The cell of the grid that holds the scale of a row is divided into as many, twice."""
+
 MANY = 2**15
 """Counts beyond which the grid is not refined: between its points the mean weight is nearly straight, and c is
 off by less than its bins make it (benchmarks/groups.py)."""
@@ -94,16 +97,13 @@ def solve_scale(
     return c.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
 
-def solve_scales(
-    counts: Tensor, kernel: Kernel, inlier_fraction: Tensor, guess: Tensor | None = None
-) -> Tensor:
+def solve_scales(counts: Tensor, kernel: Kernel, inlier_fraction: Tensor) -> Tensor:
     """Solve for the scales of many sets of losses at once, each given by its histogram.
 
     Args:
         counts: One row for each set, each the ``counts`` of a :class:`~inlier.LossHistogram`.
         kernel: The kernel.
         inlier_fraction: zeta of each row.
-        guess: The scale of each row when it was last solved: a good one saves most of the work.
 
     Returns:
         c of each row, float64 on the CPU; infinite where a row is empty, and in the special cases of
@@ -119,19 +119,17 @@ def solve_scales(
         True
     """
     values, used = occupied(counts.cpu())
-    return solve_occupied(values, used, kernel, inlier_fraction.cpu().double(), guess)
+    return solve_occupied(values, used, kernel, inlier_fraction.cpu().double())
 
 
-def solve_occupied(
-    values: Tensor, counts: Tensor, kernel: Kernel, inlier_fraction: Tensor, guess: Tensor | None = None
-) -> Tensor:
+def solve_occupied(values: Tensor, counts: Tensor, kernel: Kernel, inlier_fraction: Tensor) -> Tensor:
     """Do :func:`solve_scales` where only occupied bins are left, as from :func:`inlier.histogram.occupied`."""
     counts = counts if counts.numel() > MANY and counts.dtype == torch.float32 else counts.double()
-    return _solve(values, counts, kernel, inlier_fraction, guess)
+    return _solve(values, counts, kernel, inlier_fraction)
 
 
 def _solve(
-    values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: Tensor | None
+    values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: Tensor | None = None
 ) -> Tensor:
     """The smallest c of each row whose mean weight reaches zeta.
 
@@ -158,8 +156,16 @@ def _solve(
     if isinstance(kernel, Truncated):
         answer[unsolved] = _quantile(values, counts, target)
     else:
-        near = None if guess is None else guess.to(zeta)[unsolved]
-        answer[unsolved] = _root(values, counts, kernel, target, near)
+        # If all losses were equal, c would be loss / r with sigma'(r) = target: that brackets every other case.
+        r = kernel.inverse_slope(target.cpu()).to(target).log()
+        low, high = values.min().log() - r, values.max().log() - r
+        # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
+        low, high = low - 1e-12, high + 1e-12
+        if counts is None:
+            near = None if guess is None else guess.to(target)
+            answer[unsolved] = _root(values, kernel, target, low, high, near)
+        else:
+            answer[unsolved] = _root_on_grid(values, counts, kernel, target, low, high)
     return answer
 
 
@@ -174,36 +180,21 @@ def _quantile(values: Tensor, counts: Tensor | None, target: Tensor) -> Tensor:
 
 
 def _root(
-    values: Tensor, counts: Tensor | None, kernel: Kernel, target: Tensor, guess: Tensor | None
+    values: Tensor, kernel: Kernel, target: Tensor, low: Tensor, high: Tensor, guess: Tensor | None
 ) -> Tensor:
-    """Solve mean weight = target for each row over positive finite values, in log c, safely bracketed."""
+    """Solve mean weight = target over positive finite values, in log c between low and high."""
 
     def excess(log_c: Tensor) -> Tensor:
-        slope = kernel.slope(values / log_c.exp()[:, None])
-        mean = slope.mean(1) if counts is None else (slope * counts).sum(1) / counts.sum(1)
-        return mean.to(target) - target
+        return kernel.slope(values / log_c.exp()).mean() - target
 
-    # If all losses were equal, c would be loss / r with sigma'(r) = target: that brackets every other case.
-    r = kernel.inverse_slope(target.cpu()).to(target).log()
-    low, high = values.min().log() - r, values.max().log() - r
     at_low, at_high = target * -1, 1 - target
-    # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
-    low, high = low - 1e-12, high + 1e-12
-    if counts is not None and counts.numel() > MANY:
-        return _root_on_grid(values, counts, kernel, target, float(low.min()), float(high.max()))
     if guess is not None:
-        # Looking on both sides of a guess costs two passes and saves many. Exact solves guess by a histogram,
-        # 0.4 % away at most; histograms by their last scale.
-        away = 0.004 if counts is None else 0.03
-        for end in (guess.log() - away, guess.log() + away):
-            point = torch.where(
-                end.isfinite(), torch.minimum(torch.maximum(end, low), high), (low + high) / 2
-            )
+        # Looking on both sides of a guess costs two passes and saves many. It is 0.4 % away at most.
+        for end in (guess.log() - 0.004, guess.log() + 0.004):
+            point = torch.minimum(torch.maximum(end, low), high)
             low, at_low, high, at_high = _narrow(low, at_low, high, at_high, point, excess(point))
-    # The middles of bins are not known better than this; losses are.
-    tolerance = 1e-6 if counts is not None else 1e-14
     for attempt in range(200):
-        if bool((high - low <= tolerance * low.abs().clamp(min=1)).all()):
+        if bool((high - low <= 1e-14 * low.abs().clamp(min=1)).all()):
             break
         secant = high - at_high * (high - low) / (at_high - at_low)
         middle = (low + high) / 2
@@ -217,17 +208,30 @@ def _root(
 
 
 def _root_on_grid(
-    values: Tensor, counts: Tensor, kernel: Kernel, target: Tensor, low: float, high: float
+    values: Tensor, counts: Tensor, kernel: Kernel, target: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    """Solve for very many rows: the mean weights at all scales of a grid are one matrix product."""
-    points = min(math.ceil((high - low) / GRID_STEP) + 2, GRID_POINTS)
-    grid = torch.linspace(low, high, points, dtype=torch.float64)
-    slopes = kernel.slope(values[:, None] / grid.exp()).to(counts)
-    means = (counts @ slopes).double() / counts.sum(1, keepdim=True)
-    right = torch.searchsorted(means, target[:, None]).clamp(1, points - 1)
-    at_left, at_right = means.gather(1, right - 1), means.gather(1, right)
-    part = ((target[:, None] - at_left) / (at_right - at_left).clamp(min=1e-12)).clamp(0, 1)
-    return torch.lerp(grid[right - 1], grid[right], part).squeeze(1).exp()
+    """Solve for all rows at once: the mean weights at all scales of a grid are one matrix product."""
+    first, last = float(low.min()), float(high.max())
+    points = min(math.ceil((last - first) / GRID_STEP) + 2, GRID_POINTS)
+    grid = torch.linspace(first, last, points, dtype=torch.float64)
+    totals = counts.sum(1, keepdim=True)
+    means = (counts @ kernel.slope(values[:, None] / grid.exp()).to(counts)) / totals
+    grid, means = _cell(grid.expand(len(counts), -1), means.double(), target)
+    if counts.numel() <= MANY:
+        parts = torch.linspace(0, 1, REFINED + 1, dtype=torch.float64)
+        for _ in range(2):
+            grid = torch.lerp(grid[:, :1], grid[:, 1:], parts)
+            means = torch.einsum("rpv,rv->rp", kernel.slope(values / grid.exp()[:, :, None]), counts) / totals
+            grid, means = _cell(grid, means, target)
+    part = ((target - means[:, 0]) / (means[:, 1] - means[:, 0]).clamp(min=1e-12)).clamp(0, 1)
+    return torch.lerp(grid[:, 0], grid[:, 1], part).exp()
+
+
+def _cell(grid: Tensor, means: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two neighbouring points of each row between which its mean weight reaches the target."""
+    right = torch.searchsorted(means.contiguous(), target[:, None]).clamp(1, grid.shape[1] - 1)
+    both = torch.cat([right - 1, right], 1)
+    return grid.gather(1, both), means.gather(1, both)
 
 
 def _narrow(

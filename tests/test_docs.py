@@ -107,6 +107,7 @@ def test_an_example_runs_and_is_short(example):
     assert result.stdout
 
 
+@pytest.mark.slow
 def test_the_torchrun_example_works_as_printed():
     result = run("-m", "torch.distributed.run", "--nproc-per-node", "2", "examples/distributed.py")
     assert result.returncode == 0, result.stderr

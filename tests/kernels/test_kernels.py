@@ -380,6 +380,7 @@ def mutants(kernel: Kernel):
             yield f"{name} sign {which}", mutant(**vars(kernel))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kernels.names())
 def test_no_sign_can_be_flipped_unnoticed(name):
     shapes = [k for k in KERNELS if k.name == name]
