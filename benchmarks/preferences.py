@@ -1,0 +1,216 @@
+"""Reward models on preferences of which a part is flipped: generated ones with a known oracle, and PandaLM's.
+
+`python -m benchmarks.preferences`: a small GPT-2 on pairs of generated answers, one of which is better (its words have
+a larger sum of hidden values); 0, 20 and 40 % of the training pairs are flipped; accuracy on clean pairs. Methods: the
+logistic loss; label smoothing (cDPO) and robust DPO's loss, both given the true flip rate; ours, given nothing and
+given the rate. `--report` has seeds that nothing was chosen on. Results are kept in `.bench/preferences.jsonl`, so
+an interrupted run resumes.
+
+`--pandalm FILE --encoder FOLDER`: the 902 pairs of which the first annotator preferred one; how well contradictions by
+both other annotators are ranked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from inlier import RobustCrossEntropy
+
+WORDS, LENGTH, PAIRS, BATCH = 200, 12, 3000, 32
+RATES, EPOCHS = (0.0, 0.2, 0.4), (1, 3)
+SEEDS = {"development": (0, 1, 2), "report": (10, 11, 12)}
+METHODS = ("plain", "label smoothing", "robust DPO", "inlier", "inlier, given the rate")
+
+
+def pairs_of(rows: int, values: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return better and worse answers, by the sum of the values of their words."""
+    first, second = (torch.randint(len(values), (rows, LENGTH), generator=generator) for _ in range(2))
+    is_better = (values[first].sum(1) > values[second].sum(1))[:, None]
+    return torch.where(is_better, first, second), torch.where(is_better, second, first)
+
+
+def smoothed(margins: Tensor, rate: float) -> Tensor:
+    """cDPO: (1 - e) l(m) + e l(-m), where l(m) = log(1 + exp(-m)) and e is the flip rate."""
+    return (1 - rate) * softplus(-margins) + rate * softplus(margins)
+
+
+def unbiased(margins: Tensor, rate: float) -> Tensor:
+    """Robust DPO: ((1 - e) l(m) - e l(-m)) / (1 - 2 e), whose mean over flips is the clean loss."""
+    return ((1 - rate) * softplus(-margins) - rate * softplus(margins)) / (1 - 2 * rate)
+
+
+def criterion_of(
+    method: str, rate: float, samples: int
+) -> tuple[Callable[[Tensor, Tensor], Tensor], RobustCrossEntropy | None]:
+    """Return a loss of margins and dataset indices; and the robust one behind it, if it is ours."""
+    if method.startswith("inlier"):
+        given = 1 - rate if "given" in method else "auto"
+        robust = RobustCrossEntropy(given, samples=samples)
+
+        def weighted(margins: Tensor, index: Tensor) -> Tensor:
+            logits = torch.stack([margins, torch.zeros_like(margins)], 1)
+            return robust(logits, torch.zeros_like(index), index)
+
+        return weighted, robust
+    losses = {
+        "plain": lambda margins: softplus(-margins),
+        "label smoothing": lambda margins: smoothed(margins, rate),
+        "robust DPO": lambda margins: unbiased(margins, rate),
+    }
+    return lambda margins, index: losses[method](margins).mean(), None
+
+
+def train(
+    reward: Callable[[Tensor], Tensor],
+    parameters: list[nn.Parameter],
+    chosen: Tensor,
+    rejected: Tensor,
+    criterion: Callable[[Tensor, Tensor], Tensor],
+    epochs: int,
+    rate: float,
+) -> None:
+    """Train a reward model on pairs: AdamW with a linear decay of its learning rate."""
+    steps = epochs * -(-len(chosen) // BATCH)
+    optimizer = torch.optim.AdamW(parameters, rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for _ in range(epochs):
+        for index in torch.randperm(len(chosen)).split(BATCH):
+            rewards = reward(torch.cat([chosen[index], rejected[index]]))
+            better, worse = rewards.chunk(2)
+            optimizer.zero_grad()
+            criterion(better - worse, index).backward()
+            optimizer.step()
+            schedule.step()
+
+
+def generated(method: str, flip: float, epochs: int, seed: int) -> dict[str, float]:
+    """Train on generated preferences; return the accuracy on clean pairs, and what ours says of the flips."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(WORDS, generator=generator)
+    better, worse = pairs_of(PAIRS, values, generator)
+    test = pairs_of(2000, values, generator)
+    flipped = torch.rand(PAIRS, generator=generator) < flip
+    chosen, rejected = (torch.where(flipped[:, None], *pair) for pair in ((worse, better), (better, worse)))
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=WORDS + 1,
+        n_positions=LENGTH,
+        n_embd=32,
+        n_layer=1,
+        n_head=2,
+        num_labels=1,
+        pad_token_id=WORDS,
+        bos_token_id=WORDS,
+        eos_token_id=WORDS,
+    )
+    model = GPT2ForSequenceClassification(config)
+    criterion, robust = criterion_of(method, flip, PAIRS)
+    reward = lambda answers: model(answers).logits.squeeze(1)  # noqa: E731
+    train(reward, list(model.parameters()), chosen, rejected, criterion, epochs, 3e-3)
+    model.eval()
+    with torch.no_grad():
+        accuracy = float((reward(test[0]) > reward(test[1])).float().mean())
+    found = {"accuracy": accuracy}
+    if robust is not None:
+        estimate = robust.fraction_estimate
+        found |= {"estimate": estimate.value, "trusted": float(estimate.trusted)}
+        if flip:
+            found["precision"] = average_precision_score(flipped, 1 - robust.inlier_probability())
+    return found
+
+
+def run(half: str, path: Path) -> list[dict]:
+    """Train what is missing in the file, and return all of its rows of this half."""
+    path.parent.mkdir(exist_ok=True)
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = {(row["method"], row["flip"], row["epochs"], row["seed"]) for row in rows}
+    for seed in SEEDS[half]:
+        for key in (
+            (method, flip, epochs, seed) for flip in RATES for epochs in EPOCHS for method in METHODS
+        ):
+            if key in done or (key[1] == 0 and key[0] not in ("plain", "inlier")):
+                continue
+            rows.append(dict(zip(("method", "flip", "epochs", "seed"), key, strict=True)) | generated(*key))
+            with path.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(rows[-1], flush=True)
+    return [row for row in rows if row["seed"] in SEEDS[half]]
+
+
+def table(rows: list[dict]) -> str:
+    """Return accuracies in percent, means over seeds, with a row for each method."""
+    cells = [(flip, epochs) for epochs in EPOCHS for flip in RATES]
+    lines = [
+        "| | " + " | ".join(f"{flip:.0%}, {epochs} epochs" for flip, epochs in cells) + " |",
+        "|---" * (len(cells) + 1) + "|",
+    ]
+    for method in METHODS:
+        shown = []
+        for cell in cells:
+            mine = [row for row in rows if row["method"] == method and (row["flip"], row["epochs"]) == cell]
+            text = f"{100 * mean(row['accuracy'] for row in mine):.1f}" if mine else ""
+            if mine and "estimate" in mine[0]:
+                text += f" [{mean(row['estimate'] for row in mine):.2f}]"
+            shown.append(text)
+        lines.append(f"| {method} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def pandalm(file: Path, encoder: Path, epochs: int = 5) -> None:
+    """Print how well pairs that both other annotators contradict are ranked, by ours and by the unweighted loss."""
+    from sentence_transformers import SentenceTransformer
+
+    rows = [row for row in json.loads(file.read_text()) if int(row["annotator1"])]
+    votes = torch.tensor([[int(row[f"annotator{k}"]) for k in (1, 2, 3)] for row in rows])
+    contradicted = ((votes[:, 1:] != votes[:, :1]) & (votes[:, 1:] != 0)).all(1)
+    model = SentenceTransformer(str(encoder))
+    texts = [[f"{row['instruction']} {row['input']} {row[f'response{k}']}" for row in rows] for k in (1, 2)]
+    first, second = (torch.from_numpy(model.encode(part)) for part in texts)
+    is_first = (votes[:, :1] == 1).float()
+    chosen, rejected = (
+        torch.lerp(b, a, w) for a, b, w in ((first, second, is_first), (second, first, is_first))
+    )
+    print(
+        f"{len(rows)} pairs, {int(contradicted.sum())} contradicted: {contradicted.float().mean():.3f} by chance"
+    )
+    for method in ("plain", "inlier"):
+        found = []
+        for seed in SEEDS["report"]:
+            torch.manual_seed(seed)
+            head = nn.Sequential(nn.Linear(chosen.shape[1], 64), nn.ReLU(), nn.Linear(64, 1))
+            criterion, robust = criterion_of(method, 0.0, len(rows))
+            reward = lambda x, head=head: head(x).squeeze(1)  # noqa: E731
+            train(reward, list(head.parameters()), chosen, rejected, criterion, epochs, 1e-3)
+            with torch.no_grad():
+                losses = softplus(reward(rejected) - reward(chosen))
+            score = losses if robust is None else 1 - robust.inlier_probability()
+            found.append(average_precision_score(contradicted, score))
+        print(f"{method}: average precision {mean(found):.3f} ({', '.join(f'{x:.3f}' for x in found)})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--results", type=Path, default=Path(".bench/preferences.jsonl"))
+    parser.add_argument("--pandalm", type=Path)
+    parser.add_argument("--encoder", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.pandalm:
+        pandalm(options.pandalm, options.encoder)
+    else:
+        print(table(run("report" if options.report else "development", options.results)))
+
+
+if __name__ == "__main__":
+    main()
