@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.label_bench.features import cached, cifar_features, of_texts, read_banking
+from benchmarks.label_bench.features import (
+    cached,
+    cifar_features,
+    of_texts,
+    read_banking,
+    read_yoruba,
+    tokens_of,
+)
 from inlier.experiments.datasets.cifar import HUMAN_LABELS, cifar10, human_labels
 from inlier.experiments.datasets.label_noise import symmetric
 
 DEVELOPMENT, REPORT = slice(0, 20_000), slice(20_000, 40_000)
 """Images of CIFAR-10 on which things are chosen, and on which they are reported."""
 
+RAREST = 0.02
+"""The part of the images of the rarest class that is left in a long-tailed set; the most frequent class keeps all."""
+
+FINE_TUNED = 2_000
+"""Texts of banking77 that a whole encoder is fine-tuned on."""
+
 
 @dataclass(frozen=True)
 class Split:
-    """Features or images and their clean labels, to train and to test on; and the human labels there are."""
+    """Features or token ids and clean labels, to train and to test on; and other labels that there are, by name."""
 
     x: Tensor
     y: Tensor
     x_test: Tensor
     y_test: Tensor
     human: dict[str, Tensor]
+    features: Tensor | None = None
+    """What classes are similar by, if not by x."""
 
     @property
     def classes(self) -> int:
@@ -35,7 +50,19 @@ class Split:
 
 @functools.cache
 def load(name: str, data: Path) -> Split:
-    """Return a set by name: "banking77", "cifar" or "cifar-report" as standardised features."""
+    """Return a set by name.
+
+    Args:
+        name: "banking77", "cifar" or "cifar-report" as standardised features, with "-long" classes of very different
+            frequency; "banking77-texts" or "yoruba" as token ids.
+        data: The folder of the data sets.
+    """
+    if name.endswith("-long"):
+        return _long_tailed(load(name.removesuffix("-long"), data))
+    if name == "banking77-texts":
+        return _banking_texts(data)
+    if name == "yoruba":
+        return _yoruba(data)
     human = {}
     if name == "banking77":
         (texts, y), (test, y_test) = read_banking(data, "train"), read_banking(data, "test")
@@ -53,6 +80,32 @@ def load(name: str, data: Path) -> Split:
     return Split((x - mean) / deviation, y, (x_test - mean) / deviation, y_test, human)
 
 
+def _long_tailed(split: Split) -> Split:
+    """Thin out the training set: frequencies of classes fall geometrically, in an order that mixes them."""
+    place = (split.y * 7) % split.classes / (split.classes - 1)
+    kept = torch.rand(len(split.y), generator=torch.Generator().manual_seed(0)) < RAREST**place
+    human = {name: labels[kept] for name, labels in split.human.items()}
+    return replace(split, x=split.x[kept], y=split.y[kept], human=human)
+
+
+def _banking_texts(data: Path) -> Split:
+    """Some texts of banking77, and every third one of the test texts."""
+    (texts, y), (test, y_test) = read_banking(data, "train"), read_banking(data, "test")
+    chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:FINE_TUNED]
+    x = tokens_of([texts[i] for i in chosen])
+    features = cached("banking-train", lambda: of_texts(texts))[chosen]
+    return Split(x, y[chosen], tokens_of(test[::3]), y_test[::3], {}, features)
+
+
+def _yoruba(data: Path) -> Split:
+    """Headlines whose topics are given by people, and by rules ("rules")."""
+    (texts, clean), (_, by_rules) = (read_yoruba(data, f"train_clean{end}") for end in ("", "_noisy_labels"))
+    test, tested = read_yoruba(data, "test")
+    topics = sorted(set(clean))
+    y, ruled, y_test = (torch.tensor([topics.index(t) for t in part]) for part in (clean, by_rules, tested))
+    return Split(tokens_of(texts), y, tokens_of(test), y_test, {"rules": ruled})
+
+
 def given_labels(split: Split, kind: str, seed: int) -> Tensor:
     """Return labels with noise.
 
@@ -60,7 +113,7 @@ def given_labels(split: Split, kind: str, seed: int) -> Tensor:
         split: The data.
         kind: "none"; "symmetric-40" (40 % of the labels replaced by uniform ones); "similar-30" (30 % become the
             class whose centroid is nearest); "pairs-40" (40 % of the labels of every other class become the next
-            class); or a label set of CIFAR-10N.
+            class); or labels that the set has by that name.
         seed: Seeds the noise.
     """
     if kind in split.human:
@@ -72,7 +125,8 @@ def given_labels(split: Split, kind: str, seed: int) -> Tensor:
     chosen = torch.rand(len(split.y), generator=torch.Generator().manual_seed(seed)) < rate
     if name == "pairs":
         return torch.where(chosen & (split.y % 2 == 0), (split.y + 1) % split.classes, split.y)
-    centroids = torch.stack([split.x[split.y == k].mean(0) for k in range(split.classes)])
+    features = split.x if split.features is None else split.features
+    centroids = torch.stack([features[split.y == k].mean(0) for k in range(split.classes)])
     centred = normalize(centroids - centroids.mean(0))
     similar = (centred @ centred.T).fill_diagonal_(-2).argmax(1)
     return torch.where(chosen, similar[split.y], split.y)

@@ -114,3 +114,36 @@ def read_banking(data: Path, split: str) -> tuple[list[str], Tensor]:
         rows = list(csv.DictReader(file))
     names = sorted({row["category"] for row in rows})
     return [row["text"] for row in rows], torch.tensor([names.index(row["category"]) for row in rows])
+
+
+def read_yoruba(data: Path, name: str) -> tuple[list[str], list[str]]:
+    """Return the headlines and topics of a file of yoruba_newsclass."""
+    with (data / "text" / "yoruba_newsclass" / f"{name}.tsv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return [row["news_title"] for row in rows], [row["label"] for row in rows]
+
+
+def tokens_of(texts: list[str]) -> Tensor:
+    """Return the token ids of texts, padded with 0."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder())
+    return tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
+
+
+class TextClassifier(nn.Module):
+    """MiniLM, all of it trained, and a linear layer on the mean of its last hidden states."""
+
+    def __init__(self, classes: int) -> None:
+        from transformers import AutoModel
+
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(encoder_folder())
+        self.head = nn.Linear(self.encoder.config.hidden_size, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of texts by their token ids."""
+        tokens = tokens[:, : int((tokens != 0).sum(1).max())]
+        mask = (tokens != 0).long()
+        hidden = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+        return self.head((hidden * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True))
