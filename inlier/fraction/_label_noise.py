@@ -60,6 +60,9 @@ SMALLEST_RATE = 1e-3
 NEGLIGIBLE = 0.05
 """Confident predictions may be wrong this often themselves: a rate that may be lower counts as 0."""
 
+FIRST_RATE = 0.2
+"""Where the rate begins if margins alone tell it."""
+
 FEWEST = 50
 """With fewer labels nothing is estimated."""
 
@@ -129,6 +132,24 @@ def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope
     return (low + high) / 2
 
 
+def next_rate(histogram: LossHistogram, rho: float) -> float:
+    """Return mean(1 - w) on a histogram of :func:`margin_loss`, with w = sigmoid(S + log((1 - rho) / rho)).
+
+    A step of expectation maximisation towards :func:`noise_rate`.
+
+    Args:
+        histogram: Of the losses r.
+        rho: The rate before, above 0 and below 1.
+
+    Example:
+        >>> margins = torch.cat([torch.full((700,), 5.0), torch.full((300,), -5.0)])
+        >>> round(next_rate(LossHistogram.of(margin_loss(margins)), 0.2), 2)
+        0.29
+    """
+    counts, ratio = _odds_against(histogram)
+    return float(counts @ (1 - 1 / (1 + ratio * (rho / (1 - rho))))) / float(counts.sum())
+
+
 def noise_rate(histogram: LossHistogram) -> float:
     """Solve rho = mean(1 - w) on a histogram of :func:`margin_loss`, with w = sigmoid(S + log((1 - rho) / rho)).
 
@@ -140,15 +161,20 @@ def noise_rate(histogram: LossHistogram) -> float:
         >>> round(noise_rate(LossHistogram.of(margin_loss(margins))), 2)
         0.3
     """
-    counts = histogram.counts[:-1].double().cpu()
-    used = counts > 0
-    counts, ratio = counts[used], torch.expm1(histogram.values[:-1][used])  # exp(-S), the odds against it.
+    counts, ratio = _odds_against(histogram)
     low, high = 0.0, 1.0
     for _ in range(40):
         rho = (low + high) / 2
         slope = float(counts @ ((ratio - 1) / (1 - rho + rho * ratio)))  # of the log-likelihood
         low, high = (rho, high) if slope > 0 else (low, rho)
     return min(max((low + high) / 2, SMALLEST_RATE), 1 - SMALLEST_RATE)
+
+
+def _odds_against(histogram: LossHistogram) -> tuple[Tensor, Tensor]:
+    """Return how many labels there are in each bin, and the odds exp(-S) against them."""
+    counts = histogram.counts[:-1].double().cpu()
+    used = counts > 0
+    return counts[used], torch.expm1(histogram.values[:-1][used])
 
 
 @dataclass(frozen=True)
@@ -238,6 +264,8 @@ class LabelNoise:
 
     Args:
         interval: The rates that are allowed; :class:`inlier.RobustCrossEntropy` sets it at each update.
+        is_weighing: Whether weights count already, which it sets, too. If the interval tells nothing, the rate then
+            follows the margins, a step at a time.
 
     Example:
         >>> estimator = LabelNoise(RateInterval(0.28, 0.32, 0.01, 0.6))
@@ -247,8 +275,8 @@ class LabelNoise:
         (0.68, True)
     """
 
-    def __init__(self, interval: RateInterval | None = None) -> None:
-        self.interval = interval or RateInterval()
+    def __init__(self, interval: RateInterval | None = None, is_weighing: bool = False) -> None:
+        self.interval, self.is_weighing = interval or RateInterval(), is_weighing
         self._histogram: LossHistogram | None = None
         self._last = FractionEstimate(1.0, 0.0, False, "No labels were seen yet.")
 
@@ -268,7 +296,12 @@ class LabelNoise:
         known = self.interval
         if not known.is_known:
             reason = "The network has learned too little to tell noisy labels from hard samples."
-            self._last = FractionEstimate(1.0, min(known.standard_error, 0.5), False, reason)
+            value = 1.0
+            if self.is_weighing:
+                before = 1 - self._last.value if self._last.value < 1 else FIRST_RATE
+                rho = min(next_rate(histogram, before), known.high)
+                value = 1 - min(max(rho, SMALLEST_RATE), 1 - SMALLEST_RATE)
+            self._last = FractionEstimate(value, min(known.standard_error, 0.5), False, reason)
             return self._last
         if known.low < NEGLIGIBLE:
             reason = (

@@ -14,7 +14,8 @@ from inlier.nn._state import State
 __all__ = ["CODES", "ConfidenceWindow", "encode", "window_size"]
 
 CODES = 256
-"""A tag is the preferred class times this, plus 1 + bin + BINS if it is the given one; 0 is no prediction at all."""
+"""A tag is the preferred class times this, plus 1 + bin + BINS if it is the given one; 0 is no prediction at all. The
+given class is in the upper half of its 64 bits, which is not remembered."""
 
 WINDOW, EPOCH_PART = 4096, 3
 """About so many recent predictions count, and no more than this part of an epoch: the network still changes."""
@@ -26,7 +27,14 @@ USUAL_BIN = 8.0
 """Where the usual confidence of a class is put when confidences are counted relative to it."""
 
 PLACES = 1024
-"""Places for the usual confidences of classes; with more classes than this, some share one."""
+"""Places for what is known of classes; with more classes than this, some share one, and frequencies are left alone."""
+
+MOST_NOISE = 0.5
+"""Label noise can halve the frequency of a class or multiply it, by about this much on a log scale; what is beyond is
+taken for a difference between the classes themselves."""
+
+WEIGHT_STEPS = 256
+"""Weights are added up in such parts of 1: sums of integers are the same in any order, on any device."""
 
 
 def window_size(samples: int, largest: int) -> int:
@@ -34,19 +42,19 @@ def window_size(samples: int, largest: int) -> int:
     return min(largest, max(samples // EPOCH_PART, 1))
 
 
-def encode(preferred: Tensor, confidence: Tensor, agrees: Tensor) -> Tensor:
-    """Return tags: the preferred class, how confident the network is of it, and whether it is the given one.
+def encode(given: Tensor, preferred: Tensor, confidence: Tensor, agrees: Tensor) -> Tensor:
+    """Return tags: the given class, the preferred one, how confident the network is of it, and whether they agree.
 
     Example:
-        >>> encode(torch.tensor([3]), torch.tensor([0.2]), torch.tensor([True])) % CODES
+        >>> encode(torch.tensor([3]), torch.tensor([3]), torch.tensor([0.2]), torch.tensor([True])) % CODES
         tensor([66])
     """
     bins = (confidence / BIN_WIDTH).nan_to_num(0.0).clamp(0, BINS - 1).long()
-    return preferred * CODES + 1 + bins + BINS * agrees
+    return (given << 32) + preferred * CODES + 1 + bins + BINS * agrees
 
 
 class ConfidenceWindow:
-    """Counts of recent predictions by confidence and agreement, and the noise rates that they allow.
+    """Counts of recent predictions by confidence and agreement, the noise rates that they allow, and class frequencies.
 
     Confidence is relative to the mean of the class that is preferred. If only some classes are noisy, a network is less
     confident of these, and the most confident predictions of all would be of clean classes alone.
@@ -54,49 +62,68 @@ class ConfidenceWindow:
     A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
     one always agrees. So the rates are fitted to the end of the first epoch in which they are known, as a rule the
     very first one, and then stay. Without dataset indices epochs are not known, and rates are fitted again and again.
+
+    The frequency of a class is the sum of the weights of its labels in about the last epoch.
     """
 
     def __init__(self) -> None:
         self.pending = torch.zeros(1 + 2 * BINS, dtype=torch.int32)
         self.counts = torch.zeros(2, BINS)
-        # Of each class that is preferred: twice the sum of its confidences, in bins, and their number.
-        self.pending_by_class = torch.zeros(2, PLACES, dtype=torch.int32)
-        self.by_class = torch.zeros(2, PLACES)
-        self.usual = self._usual()
+        # Of each class that is preferred: twice the sum of its confidences, in bins, and their number. Of each class
+        # that is given: the sum of weights, in steps.
+        self.pending_by_class = torch.zeros(3, PLACES, dtype=torch.int32)
+        self.by_class, self.frequencies = torch.zeros(2, PLACES), torch.zeros(PLACES)
+        self.current = self._current()
+        """Of each class, on the device: the usual confidence (first row) and the log frequency (second)."""
         self.seen, self.rounds = 0, 0
         self.epoch, self.settled = 0, 0
         """How many epochs are over, and how many were when the rates were known; 0 if they are not."""
         self.rates = RateInterval()
 
     @property
+    def is_known(self) -> bool:
+        """Whether the rates can be relied on. If labels were trained on before, more is asked of the network."""
+        in_first_epoch = self.settled == 1 or max(self.settled, self.epoch) == 0
+        return self.rates.is_known and (in_first_epoch or self.rates.worth >= WORTH)
+
+    @property
     def interval(self) -> RateInterval:
         """The noise rates that are allowed."""
         rates = self.rates
-        if not rates.is_known:
-            return replace(rates, low=0.0)
+        if not self.is_known:
+            return replace(rates, low=0.0, high=1 - rates.agreement, standard_error=1.0)
         if rates.worth < WORTH:
             # Some classes may be noisier than those of the most confident predictions.
             return replace(rates, high=max(rates.high, 1 - rates.agreement))
         return rates
 
-    def count(self, tags: Tensor) -> None:
-        """Count tags, as from :func:`encode`."""
+    def log_frequencies(self, logits: Tensor) -> Tensor:
+        """Return the log frequency of each class relative to the mean, for logits of shape (N, C)."""
+        if self.current.device != logits.device:
+            self._move(logits.device)
+        classes = logits.shape[1]
+        return self.current[1, :classes] if classes <= PLACES else logits.new_zeros(classes)
+
+    def count(self, tags: Tensor, weights: Tensor) -> None:
+        """Count tags, as from :func:`encode`, and the weights of their labels."""
         if self.pending.device != tags.device:
             self._move(tags.device)
-        code = tags % CODES
-        if self.settled:  # Only how many there are still matters.
+        code, given = tags % CODES, (tags >> 32) % PLACES
+        is_prediction = code > 0
+        steps = torch.where(is_prediction, weights * WEIGHT_STEPS, 0.0).round().to(torch.int32)
+        self.pending_by_class[2].index_add_(0, given, steps)
+        if self.settled:  # Of predictions, only how many there are still matters.
             self.pending.index_add_(0, code, self.pending.new_ones(1).expand(len(code)))
             return
-        place = tags.div(CODES, rounding_mode="floor") % PLACES
-        is_prediction, bins = code > 0, (code - 1) % BINS
+        place, bins = (tags >> 8) % PLACES, (code - 1) % BINS
         new = torch.stack([2 * bins + 1, torch.ones_like(bins)]) * is_prediction
-        self.pending_by_class.index_add_(1, place, new.to(torch.int32))
-        relative = ((bins + 0.5) * (USUAL_BIN / self.usual[place])).clamp(max=BINS - 1).long()
+        self.pending_by_class[:2].index_add_(1, place, new.to(torch.int32))
+        relative = ((bins + 0.5) * (USUAL_BIN / self.current[0, place])).clamp(max=BINS - 1).long()
         counted = torch.where(is_prediction, 1 + relative + BINS * (code > BINS), 0)
         self.pending.index_add_(0, counted, self.pending.new_ones(1).expand(len(tags)))
 
     def _move(self, device: torch.device) -> None:
-        self.pending, self.usual = self.pending.to(device), self.usual.to(device)
+        self.pending, self.current = self.pending.to(device), self.current.to(device)
         self.pending_by_class = self.pending_by_class.to(device)
 
     def update(self, samples: int) -> None:
@@ -106,15 +133,18 @@ class ConfidenceWindow:
             samples: The number of samples; 0 if they have no dataset index.
         """
         copied = torch.cat([self.pending, self.pending_by_class.view(-1)]).cpu().float()
-        new, by_class = copied[1 : 1 + 2 * BINS].view(2, BINS), copied[1 + 2 * BINS :].view(2, -1)
+        new, by_class = copied[1 : 1 + 2 * BINS].view(2, BINS), copied[1 + 2 * BINS :].view(3, -1)
         self.pending.zero_()
         self.pending_by_class.zero_()
         total = float(new.sum())
         size = window_size(samples, WINDOW) if samples else WINDOW
         kept = math.exp(-total / size)
         self.counts = new + kept * self.counts
-        self.by_class = by_class + kept * self.by_class
-        self.usual = self._usual().to(self.usual.device)
+        self.by_class = by_class[:2] + kept * self.by_class
+        kept = math.exp(-total / samples) if samples else 1.0
+        self.frequencies = by_class[2] / WEIGHT_STEPS + kept * self.frequencies
+        # In place: a compiled step reads the same tensor.
+        self.current.copy_(self._current())
         self.seen += int(total)
         self.rounds += 1
         before, self.epoch = self.epoch, max(self.seen - 1, 0) // samples if samples else 0
@@ -125,11 +155,15 @@ class ConfidenceWindow:
         elif samples or self.rounds % REFIT_EVERY == 0:
             self.rates = confident_rates(self.counts)
 
-    def _usual(self) -> Tensor:
-        """The mean confidence of each class in bins, of all classes where there is nothing else: they count as one."""
+    def _current(self) -> Tensor:
+        """Usual confidences, in bins, and log frequencies; those of all classes count as one prediction or label."""
         sums, numbers = self.by_class[0] / 2, self.by_class[1]
         mean = sums.sum() / numbers.sum() if float(numbers.sum()) else USUAL_BIN
-        return (sums + mean) / (numbers + 1)
+        given = self.frequencies > 0
+        usual = self.frequencies[given].mean() if bool(given.any()) else self.frequencies.new_ones(())
+        # A class that was never given is left alone.
+        relative = torch.where(given, (self.frequencies + 1) / (usual + 1), 1.0)
+        return torch.stack([(sums + mean) / (numbers + 1), relative.log()])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that a resumed training needs."""
@@ -138,6 +172,7 @@ class ConfidenceWindow:
             "counts": self.counts.clone(),
             "pending_by_class": self.pending_by_class.clone(),
             "by_class": self.by_class.clone(),
+            "frequencies": self.frequencies.clone(),
             "seen": torch.tensor([self.seen, self.rounds, self.epoch, self.settled]),
             "rates": torch.tensor(list(vars(self.rates).values()), dtype=torch.float64),
         }
@@ -147,9 +182,10 @@ class ConfidenceWindow:
         new = ConfidenceWindow()
         new.pending = state.read("pending", torch.int32, (1 + 2 * BINS,), low=0)
         new.counts = state.read("counts", torch.float32, (2, BINS), low=0)
-        new.pending_by_class = state.read("pending_by_class", torch.int32, (2, PLACES), low=0)
+        new.pending_by_class = state.read("pending_by_class", torch.int32, (3, PLACES), low=0)
         new.by_class = state.read("by_class", torch.float32, (2, PLACES), low=0)
-        new.usual = new._usual()
+        new.frequencies = state.read("frequencies", torch.float32, (PLACES,), low=0)
+        new.current = new._current()
         counters = state.read("seen", torch.int64, (4,), low=0).tolist()
         new.seen, new.rounds, new.epoch, new.settled = counters
         new.rates = RateInterval(*state.read("rates", torch.float64, (4,), low=0, high=1).tolist())

@@ -18,7 +18,7 @@ from inlier.fraction._label_noise import (
     margin_loss,
     prior_log_odds,
 )
-from inlier.nn._confidence import CODES, ConfidenceWindow, encode, window_size
+from inlier.nn._confidence import CODES, MOST_NOISE, ConfidenceWindow, encode, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
 from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of, is_cheap_to_read
@@ -126,7 +126,8 @@ class RobustCrossEntropy(RobustModule):
 
     @property
     def _slope(self) -> float:
-        return 1 / (1 - self._old_share * self._confidence.rates.worth)
+        worth = self._confidence.rates.worth if self._confidence.is_known else 0.0
+        return 1 / (1 - self._old_share * worth)
 
     def suggested_label(self) -> Tensor:
         """Return the class that the network preferred at the last visit of each sample, by dataset index.
@@ -228,14 +229,13 @@ class RobustCrossEntropy(RobustModule):
         is_known = not torch.compiler.is_compiling() and is_cheap_to_read(absent)
         is_whole = is_known and not bool(absent.any())
         flat = flat if is_whole else torch.where(absent[:, None], 0, flat)
-        given = rows.gather(1, flat).squeeze(1)
-        others, classes = rows.scatter(1, flat, float("-inf")).topk(2, dim=1)
-        # The difference of two infinite logits is NaN: a bad value.
-        margins = (given - others[:, 0]).clamp(-LARGEST_MARGIN, LARGEST_MARGIN)
-        agrees = margins >= 0
-        preferred = torch.where(agrees, flat.squeeze(1), classes[:, 0])
-        gap = torch.where(agrees, margins, others[:, 0] - torch.maximum(given, others[:, 1]))
-        tags = encode(preferred, gap, agrees)
+        frequencies = self._confidence.log_frequencies(rows)
+        margins = _margins(rows - frequencies, flat)
+        # Predictions: frequencies count only as far as noise could have changed them.
+        rows = rows - frequencies.clamp(-MOST_NOISE, MOST_NOISE)
+        best, classes = rows.topk(2, dim=1)
+        agrees = classes[:, 0] == flat.squeeze(1)
+        tags = encode(flat.squeeze(1), classes[:, 0], best[:, 0] - best[:, 1], agrees)
         if is_whole and not bool(margins.isnan().any()):
             return margins, tags
         return torch.where(absent, ABSENT, margins), torch.where(absent | margins.isnan(), 0, tags)
@@ -257,7 +257,7 @@ class RobustCrossEntropy(RobustModule):
 
     def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
         if batch.tags is not None:
-            self._confidence.count(batch.tags)
+            self._confidence.count(batch.tags, self._weigh(evidence, rows, places))
         super()._record(batch, places, rows, evidence)
 
     def _update(self, evidence: Tensor | None = None) -> None:
@@ -267,7 +267,7 @@ class RobustCrossEntropy(RobustModule):
             self._window.size = window_size(samples, self.window)
         for estimator in self._window.estimators:
             if isinstance(estimator, LabelNoise):
-                estimator.interval = self._confidence.interval
+                estimator.interval, estimator.is_weighing = self._confidence.interval, self._is_weighing
         super()._update(evidence)
 
     def _loss_of(self, evidence: Tensor) -> Tensor:
@@ -302,3 +302,9 @@ class RobustCrossEntropy(RobustModule):
         return {"kernel": torch.tensor(list(b"margins"), dtype=torch.uint8)}
 
     _counts_losses = False
+
+
+def _margins(rows: Tensor, given: Tensor) -> Tensor:
+    """Return the logit of the given class minus that of the best other one, clamped; NaN if both are infinite."""
+    others = rows.scatter(1, given, float("-inf")).amax(1)
+    return (rows.gather(1, given).squeeze(1) - others).clamp(-LARGEST_MARGIN, LARGEST_MARGIN)

@@ -85,7 +85,7 @@ class Exchange:
         Raises:
             RuntimeError: On every process, if one of them was called otherwise than the others, or refused.
         """
-        columns = 1 + 2 * (batch.index is not None) + 4 * (batch.tags is not None)
+        columns = 1 + 2 * (batch.index is not None) + (4 + 8) * (batch.tags is not None)
         if self.columns is not None and columns != self.columns:
             self.refuse(batch.values.device)
             raise ValueError(
@@ -98,7 +98,10 @@ class Exchange:
         parts = iter(body.unbind(1))
         values = next(parts).contiguous().view(torch.float32)
         index = next(parts).long() if batch.index is not None else None
-        tags = next(parts).long() if batch.tags is not None else None
+        tags = None
+        if batch.tags is not None:
+            low, high = (next(parts).long() for _ in range(2))
+            tags = (high << 32) | (low & 0xFFFFFFFF)
         return Batch.of(values, index, tags), received[:, PART].contiguous().view(torch.float32).sum()
 
     def refuse(self, device: torch.device) -> None:
@@ -131,7 +134,8 @@ class Exchange:
             body = message[HEADER:].view(self.rows, width)
             body[:, 0].view(torch.float32).fill_(ABSENT)
             fits = min(count, self.rows)
-            filled = [batch.values.view(torch.int32), batch.index, batch.tags]
+            upper = None if batch.tags is None else batch.tags >> 32
+            filled = [batch.values.view(torch.int32), batch.index, batch.tags, upper]
             for column, numbers in enumerate(x for x in filled if x is not None):
                 body[:fits, column] = numbers[:fits].to(torch.int32)
             received = torch.empty(self.world, len(message), dtype=torch.int32, device=device)

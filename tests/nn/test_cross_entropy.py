@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from inlier import RobustCrossEntropy
+from inlier.nn._confidence import PLACES, ConfidenceWindow
 
 SHAPES = {"classes": (6, 4), "tokens": (3, 4, 5), "pixels": (2, 4, 3, 5)}
 
@@ -162,8 +163,9 @@ def test_weights_count_from_the_second_epoch_on(rate):
         assert bool((late == 1).all())
 
 
-def test_the_first_epoch_is_left_out_of_the_mean_and_later_ones_count_alike_at_first():
+def test_the_first_epoch_is_left_out_of_the_mean_and_later_ones_count_alike_at_first(monkeypatch):
     logits, _, target = first_epoch(0.3)
+    monkeypatch.setattr(ConfidenceWindow, "log_frequencies", lambda self, rows: rows.new_zeros(rows.shape[1]))
     criterion, index = RobustCrossEntropy(update_every=1), torch.arange(4000)
     margin = logits.gather(1, target[:, None]) - logits.scatter(1, target[:, None], -torch.inf).amax(1, True)
     visits = [5.0, 0.25, 1.0, 0.5]  # factors of the logits
@@ -176,16 +178,69 @@ def test_the_first_epoch_is_left_out_of_the_mean_and_later_ones_count_alike_at_f
             torch.testing.assert_close(mean[near], expected * margin.squeeze(1)[near])
 
 
-def test_a_network_that_knows_little_is_not_asked():
+def imbalanced(n: int = 4000, share: float = 0.9):
+    """Labels of two classes, most of them of the first one, and logits that know nothing but that."""
+    target = (torch.arange(n) >= share * n).long()
+    return torch.tensor([share, 1 - share]).log().expand(n, 2), target
+
+
+def test_margins_are_relative_to_the_frequencies_of_classes():
+    """What a network says of a rare class for its rarity alone is no evidence against its labels."""
+    logits, target = imbalanced()
+    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(len(target))
+    for _ in range(2):
+        criterion(logits, target, index)
+    torch.testing.assert_close(criterion._memory.means, torch.zeros(len(target)), atol=0.01, rtol=0)
+
+
+def test_a_label_counts_by_its_weight_in_the_frequency_of_its_class():
+    logits, _, target = first_epoch(0.3)
+    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(4000)
+    for _ in range(8):
+        weights = criterion.weigh(logits, target, index)
+    expected = torch.zeros(5).index_add_(0, target, weights)
+    found = criterion._confidence.current[1, :5].exp()
+    torch.testing.assert_close(found / found.sum(), expected / expected.sum(), atol=0.01, rtol=0)
+
+
+def test_classes_that_are_never_given_and_too_many_classes_are_left_alone():
+    criterion = RobustCrossEntropy(update_every=1)
+    for _ in range(3):
+        criterion(torch.randn(60, 4), torch.arange(60) % 3, torch.arange(60))
+    assert float(criterion._confidence.current[1, 3]) == 0.0
+    many = torch.randn(2, PLACES + 1)
+    assert not bool(criterion._confidence.log_frequencies(many).any())
+
+
+def test_a_class_that_noise_made_frequent_does_not_hide_it():
+    """Labels of class 0 go to class 1: a network that has learned the noisy labels is torn, and prefers neither."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(4, (4000,), generator=generator)
+    noisy = (torch.rand(4000, generator=generator) < 0.5) & (truth == 0)
+    target = torch.where(noisy, 1, truth)
+    rates = torch.tensor([[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    criterion, index = RobustCrossEntropy(float(1 - noisy.float().mean()), update_every=1), torch.arange(4000)
+    for _ in range(4):
+        criterion((rates[truth] + 1e-2).log(), target, index)
+    probability = criterion.inlier_probability()
+    assert float(probability[noisy].mean()) < 0.5 < 0.7 < float(probability[(truth == 0) & ~noisy].mean())
+
+
+def test_where_little_is_known_weights_come_after_two_epochs_and_are_mild():
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(10, (2000,), generator=generator)
     criterion, index = RobustCrossEntropy(update_every=1), torch.arange(2000)
-    for _ in range(6):
+    agreement, means = [], []
+    for _ in range(20):
         logits = torch.randn(2000, 10, generator=generator) + nn.functional.one_hot(target, 10)
-        weights = criterion.weigh(logits, target, index)
-    assert bool((weights == 1).all())
-    assert criterion.fraction_estimate.value == 1
-    assert not criterion.fraction_estimate.trusted
+        agreement.append(float((logits.argmax(1) == target).float().mean()))
+        means.append(float(criterion.weigh(logits, target, index).mean()))
+        assert not criterion.fraction_estimate.trusted
+    assert means[:2] == [1.0, 1.0]
+    # The rate rises step by step, and no label that the network agrees with is taken for noise.
+    assert means[3] > means[6] > means[9]
+    assert means[-1] > 0.95 * agreement[-1]
+    assert criterion._slope == 1
 
 
 def test_noise_in_some_classes_only_is_seen():
