@@ -1,7 +1,7 @@
 """The fraction of clean class labels, from what a network says of labels that it was not trained on yet.
 
-The evidence for the label y of a sample is its margin ``S = z[y] - max over other classes of z``, with the logits
-z of the network. Its weight is the probability that the label is clean,
+The evidence for the label y of a sample is its margin ``S = z[y] - max over other classes of z``, with z the logits
+of the network less the log frequencies of classes. Its weight is the probability that the label is clean,
 
     w(S) = sigmoid(a S + b),
 
@@ -21,7 +21,8 @@ The level that agreement reaches at large c is 1 - rho. Its likelihood gives an 
 (:func:`confident_rates`), a wide one if no such level is seen. Where only some classes are noisy, the network is less
 confident of these; so c is taken relative to the mean c of the predicted class.
 
-Where nothing is known, labels count as clean.
+Where nothing is known, labels count as clean in the first two epochs, and then rho follows the margins, a step of
+expectation maximisation at each update (:func:`next_rate`): the network learns meanwhile.
 
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a

@@ -33,8 +33,9 @@ EPOCHS_BEFORE = 2
 class RobustCrossEntropy(RobustModule):
     """Cross-entropy in which each sample has the weight of a probability that its label is clean.
 
-    The evidence for a label is its margin S, the logit of the given class minus that of the best other one. The
-    weight is sigmoid(a S + b), and the loss is divided by the sum of the weights.
+    The evidence for a label is its margin S, the logit of the given class minus that of the best other one, each less
+    the log of how frequent its class is among the labels, counted by weight: a rare class is no evidence against its
+    labels. The weight is sigmoid(a S + b), and the loss is divided by the sum of the weights.
 
     *The noise rate*: labels that were not trained on yet agree with confident predictions as often as labels are clean,
     so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given.
@@ -44,11 +45,11 @@ class RobustCrossEntropy(RobustModule):
     *S* is the current margin in the second epoch, the first in which weights count, then the mean of the visits since
     then, then a running mean of them (``running_mean`` is the share m of the old mean). The slope a = 1 / (1 - m A)
     counts the visits in the mean as far as they can be relied on: A is the accuracy of the network on labels that it
-    was not trained on yet.
+    was not trained on yet, and 0 if it is not known.
 
-    As long as the interval is wide, or the network agrees with fewer than half of the labels, all weights are 1: a
-    network that knows little disagrees with clean labels too. If it learns enough in a later epoch only, that one takes
-    the place of the first. A given fraction is used after two epochs at the latest.
+    If the interval is wide, or the network agrees with fewer than half of the labels, the first epoch tells nothing: a
+    network that knows little disagrees with clean labels too. Then all weights are 1 for two epochs, and after them
+    the noise rate follows the margins, a step at each update. A given fraction is used after two epochs at the latest.
 
     Without ``index`` nothing is remembered, epochs are not known, and weights come from the current prediction, after
     a warm-up.
