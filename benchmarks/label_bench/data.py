@@ -27,6 +27,9 @@ DEVELOPMENT, REPORT = slice(0, 20_000), slice(20_000, 40_000)
 RAREST = 0.02
 """The part of the images of the rarest class that is left in a long-tailed set; the most frequent class keeps all."""
 
+FEW = 1_500
+"""Samples of a set that is too small for a network to know its classes after an epoch."""
+
 FINE_TUNED = 2_000
 """Texts of banking77 that a whole encoder is fine-tuned on."""
 
@@ -54,11 +57,14 @@ def load(name: str, data: Path) -> Split:
 
     Args:
         name: "banking77", "cifar" or "cifar-report" as standardised features, with "-long" classes of very different
-            frequency; "banking77-texts" or "yoruba" as token ids.
+            frequency, with "-few" a small part; "banking77-texts" or "yoruba" as token ids.
         data: The folder of the data sets.
     """
     if name.endswith("-long"):
         return _long_tailed(load(name.removesuffix("-long"), data))
+    if name.endswith("-few"):
+        split = load(name.removesuffix("-few"), data)
+        return part_of(split, torch.randperm(len(split.y), generator=torch.Generator().manual_seed(0))[:FEW])
     if name == "banking77-texts":
         return _banking_texts(data)
     if name == "yoruba":
@@ -84,8 +90,13 @@ def _long_tailed(split: Split) -> Split:
     """Thin out the training set: frequencies of classes fall geometrically, in an order that mixes them."""
     place = (split.y * 7) % split.classes / (split.classes - 1)
     kept = torch.rand(len(split.y), generator=torch.Generator().manual_seed(0)) < RAREST**place
-    human = {name: labels[kept] for name, labels in split.human.items()}
-    return replace(split, x=split.x[kept], y=split.y[kept], human=human)
+    return part_of(split, kept)
+
+
+def part_of(split: Split, chosen: Tensor) -> Split:
+    """Return the chosen training samples, and all test samples."""
+    human = {name: labels[chosen] for name, labels in split.human.items()}
+    return replace(split, x=split.x[chosen], y=split.y[chosen], human=human)
 
 
 def _banking_texts(data: Path) -> Split:

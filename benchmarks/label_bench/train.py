@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.label_bench.data import Split
+from benchmarks.label_bench.data import Split, part_of
 from benchmarks.label_bench.features import TextClassifier
 from inlier._vision.training import Method, Task
 from inlier.experiments.classification.experiment import average_precision
@@ -30,10 +29,10 @@ def fit_head(
     """Train with a method; return test accuracy, the estimated fraction, and how well noisy labels are found."""
     noisy = given != split.y
     if method == "clean-only":
-        return fit_head(_part(split, ~noisy), split.y[~noisy], "sgd", epochs, batch_size, seed)
+        return fit_head(part_of(split, ~noisy), split.y[~noisy], "sgd", epochs, batch_size, seed)
     if method == "cleanlab":
         kept, quality = _cleanlab(split, given, epochs, batch_size, seed)
-        found = fit_head(_part(split, kept), given[kept], "sgd", epochs, batch_size, seed)
+        found = fit_head(part_of(split, kept), given[kept], "sgd", epochs, batch_size, seed)
         return found | (
             {"average_precision": average_precision(-quality, noisy)} if bool(noisy.any()) else {}
         )
@@ -99,10 +98,6 @@ def _predict(network: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([network(part) for part in x.split(500)])
 
 
-def _part(split: Split, chosen: Tensor) -> Split:
-    return replace(split, x=split.x[chosen], y=split.y[chosen], human={})
-
-
 def _cleanlab(split: Split, given: Tensor, epochs: int, batch_size: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return which labels cleanlab keeps and their quality, by out-of-fold probabilities of unweighted trainings."""
     from cleanlab.filter import find_label_issues
@@ -112,7 +107,7 @@ def _cleanlab(split: Split, given: Tensor, epochs: int, batch_size: int, seed: i
     probabilities = torch.empty(len(given), split.classes)
     for part in range(FOLDS):
         seen = fold != part
-        network, _, _ = _fit(_part(split, seen), given[seen], "sgd", epochs, batch_size, seed)
+        network, _, _ = _fit(part_of(split, seen), given[seen], "sgd", epochs, batch_size, seed)
         probabilities[~seen] = _predict(network, split.x[~seen]).softmax(1)
     labels, predicted = given.numpy(), probabilities.numpy()
     kept = ~np.asarray(find_label_issues(labels, predicted))
