@@ -187,6 +187,7 @@ class RateInterval:
         high: The rate that is exceeded with probability 0.05.
         standard_error: The standard deviation of the rate.
         agreement: The part of the labels that the network agrees with.
+        is_out_of_sample: Whether the network was not trained on these labels yet: memorised ones agree.
 
     Example:
         >>> RateInterval(0.28, 0.32, 0.01, 0.6).worth
@@ -197,11 +198,17 @@ class RateInterval:
     high: float = 1.0
     standard_error: float = 1.0
     agreement: float = 0.0
+    is_out_of_sample: bool = True
 
     @property
     def is_known(self) -> bool:
         """Whether the interval is narrow, and the network right often enough to be asked."""
         return self.standard_error < NARROW and self.worth >= CAPABLE
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether an estimate from it is."""
+        return self.is_out_of_sample and self.worth >= WORTH
 
     @property
     def worth(self) -> float:
@@ -309,14 +316,18 @@ class LabelNoise:
                 "Confident predictions disagree with labels no more often than they are wrong themselves."
             )
             error = max(known.standard_error, known.high / 2)
-            self._last = FractionEstimate(1.0, error, known.worth >= WORTH, reason)
+            self._last = FractionEstimate(1.0, error, known.is_trusted, reason)
             return self._last
         rho = min(max(noise_rate(histogram), known.low), known.high)
-        if known.worth < WORTH:
+        if not known.is_out_of_sample:
+            reason = (
+                "Confident predictions disagree this often, but the network was trained on the labels before."
+            )
+        elif known.worth < WORTH:
             reason = "The network disagrees with many labels that confident predictions do not explain."
         else:
             reason = "Confident predictions on labels not yet trained on disagree this often."
-        self._last = FractionEstimate(1 - rho, known.standard_error, known.worth >= WORTH, reason)
+        self._last = FractionEstimate(1 - rho, known.standard_error, known.is_trusted, reason)
         return self._last
 
     def merge(self, other: Self) -> None:

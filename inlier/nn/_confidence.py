@@ -83,13 +83,16 @@ class ConfidenceWindow:
     @property
     def is_known(self) -> bool:
         """Whether the rates can be relied on. If labels were trained on before, more is asked of the network."""
-        in_first_epoch = self.settled == 1 or max(self.settled, self.epoch) == 0
-        return self.rates.is_known and (in_first_epoch or self.rates.worth >= WORTH)
+        return self.rates.is_known and (self._is_out_of_sample or self.rates.worth >= WORTH)
+
+    @property
+    def _is_out_of_sample(self) -> bool:
+        return self.settled == 1 or max(self.settled, self.epoch) == 0
 
     @property
     def interval(self) -> RateInterval:
         """The noise rates that are allowed."""
-        rates = self.rates
+        rates = replace(self.rates, is_out_of_sample=self._is_out_of_sample)
         if not self.is_known:
             return replace(rates, low=0.0, high=1 - rates.agreement, standard_error=1.0)
         if rates.worth < WORTH:
@@ -174,7 +177,7 @@ class ConfidenceWindow:
             "by_class": self.by_class.clone(),
             "frequencies": self.frequencies.clone(),
             "seen": torch.tensor([self.seen, self.rounds, self.epoch, self.settled]),
-            "rates": torch.tensor(list(vars(self.rates).values()), dtype=torch.float64),
+            "rates": torch.tensor(list(vars(self.rates).values())[:4], dtype=torch.float64),
         }
 
     def restored(self, state: State) -> ConfidenceWindow:

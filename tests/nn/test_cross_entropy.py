@@ -135,6 +135,15 @@ def test_what_the_first_epoch_tells_stays():
     assert float(criterion.weigh(logits(target), target, torch.arange(2000)).mean()) < 0.9
 
 
+def test_what_a_later_epoch_tells_is_not_trusted():
+    """A network that knew nothing in the first epoch agrees with all labels once it has memorised them."""
+    _, _, target = first_epoch(0.3)
+    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(4000)
+    for z in (*[torch.zeros(4000, 5)] * 2, *[8.0 * nn.functional.one_hot(target, 5)] * 3):
+        criterion(z + 1e-3 * torch.randn(4000, 5), target, index)
+    assert not criterion.fraction_estimate.trusted
+
+
 def first_epoch(rate: float, n: int = 4000, classes: int = 5, seed: int = 0):
     """Logits that are right the more often the more confident they are, the true classes, and noisy labels."""
     generator = torch.Generator().manual_seed(seed)
