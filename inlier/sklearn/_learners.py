@@ -53,6 +53,7 @@ class LeastSquares:
         y: Targets, [n].
         penalty: The ridge penalty.
         intercept: Whether an intercept is fitted too.
+        center: What is subtracted from the inputs; their mean, unless these are a part of the rows.
 
     Example:
         >>> x = np.arange(6.0)[:, None]
@@ -61,13 +62,21 @@ class LeastSquares:
         array([ 0.,  2.,  4.,  6.,  8., 10.])
     """
 
-    def __init__(self, x: Array, y: Array, penalty: float = 0.0, intercept: bool = True) -> None:
+    def __init__(
+        self,
+        x: Array,
+        y: Array,
+        penalty: float = 0.0,
+        intercept: bool = True,
+        center: Array | None = None,
+    ) -> None:
         self.y, self.penalty, self.intercept = y, penalty, intercept
         self.inputs, self.unknowns = x.shape[1], x.shape[1] + intercept
         # Inputs, ones for the intercept, and targets in one table: every moment comes from one product. Normal
         # equations square the condition number: centred columns of deviation 1 keep it small.
         self.table = np.ones((len(x), self.unknowns + 1))
-        np.subtract(x, x.mean(0) if intercept else 0.0, out=self.table[:, : self.inputs])
+        middle = 0.0 if not intercept else x.mean(0) if center is None else center
+        np.subtract(x, middle, out=self.table[:, : self.inputs])
         self.table[:, -1] = y
 
     @property
@@ -76,9 +85,9 @@ class LeastSquares:
         return self.table[:, : self.unknowns]
 
     @classmethod
-    def of(cls, estimator: Any, x: Array, y: Array) -> LeastSquares:
+    def of(cls, estimator: Any, x: Array, y: Array, center: Array | None = None) -> LeastSquares:
         """Return the normal equations of an ordinary or ridge regression."""
-        return cls(x, y, getattr(estimator, "alpha", 0.0), estimator.fit_intercept)
+        return cls(x, y, getattr(estimator, "alpha", 0.0), estimator.fit_intercept, center)
 
     def rows(self, chosen: Array) -> LeastSquares:
         """Return the same problem on some rows."""
@@ -89,16 +98,7 @@ class LeastSquares:
 
     def fit(self, weights: Array, leverage: bool = True) -> Fit:
         """Fit with these weights."""
-        moments = self._moments(weights)
-        gram, right = moments[:-1, :-1], moments[:-1, -1]
-        gram[np.arange(self.inputs), np.arange(self.inputs)] += self.penalty
-        unit = np.sqrt(np.maximum(gram.diagonal(), 1e-300))
-        values, vectors = np.linalg.eigh(gram / np.outer(unit, unit))
-        kept = values > 1e-12 * max(
-            values[-1], 1e-300
-        )  # Columns that repeat others, or rows that are too few.
-        root = vectors[:, kept] / np.sqrt(values[kept]) / unit[:, None]
-        coefficients = root @ (root.T @ right)
+        coefficients, root = solve_moments(self.moments(weights), self.inputs, self.penalty)
         spread = self._product(root) if leverage else None
         return Fit(
             self.predict(coefficients),
@@ -116,8 +116,8 @@ class LeastSquares:
             np.matmul(self.table[block, : self.unknowns], matrix, out=found[block])
         return found
 
-    def _moments(self, weights: Array) -> Array:
-        """Return the weighted sums of all products of two columns of the table."""
+    def moments(self, weights: Array) -> Array:
+        """Return the weighted sums of all products of two columns of the table; those of parts of the rows add up."""
         table, used = self.table, np.flatnonzero(weights)
         if len(used) < len(weights) / 4:
             table, weights = table[used], weights[used]
@@ -125,6 +125,23 @@ class LeastSquares:
         for block in _blocks(len(table)):
             total += table[block].T @ (table[block] * weights[block, None])
         return total
+
+
+def solve_moments(moments: Array, inputs: int, penalty: float) -> tuple[Array, Array]:
+    """Return the coefficients of a least-squares problem, and a root of the inverse of its gram matrix.
+
+    Args:
+        moments: What :meth:`LeastSquares.moments` returned.
+        inputs: The number of inputs, which the penalty is for.
+        penalty: The ridge penalty.
+    """
+    gram, right = moments[:-1, :-1].copy(), moments[:-1, -1]
+    gram[np.arange(inputs), np.arange(inputs)] += penalty
+    unit = np.sqrt(np.maximum(gram.diagonal(), 1e-300))
+    values, vectors = np.linalg.eigh(gram / np.outer(unit, unit))
+    kept = values > 1e-12 * max(values[-1], 1e-300)  # Columns that repeat others, or rows that are too few.
+    root = vectors[:, kept] / np.sqrt(values[kept]) / unit[:, None]
+    return root @ (root.T @ right), root
 
 
 def _blocks(size: int) -> Iterator[slice]:

@@ -112,7 +112,7 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
             weights = found.probability
         else:
             weights = found.bounded if found.soft else np.ones(len(y))
-        estimate = _estimate(found, n) if share is None else GivenFraction(share).estimate()
+        estimate = estimate_of(found, n) if share is None else GivenFraction(share).estimate()
         self._finish(X, y, sample_weight, weights, found.probability, found.errors**2, estimate, found.n_iter)
         return self
 
@@ -139,7 +139,7 @@ def _predictions(model: Any, X: Any) -> Array:
     return np.asarray(model.predict(X), dtype=np.float64).ravel()
 
 
-def _estimate(found: Result, n: float) -> FractionEstimate:
+def estimate_of(found: Result, n: float) -> FractionEstimate:
     """Say what the evidence from n rows means."""
     evidence = found.evidence
     if evidence.trusted:

@@ -119,6 +119,7 @@ class Evidence:
         one: Parameters of the single law.
         two: Those of two groups.
         log_likelihood: Of two groups.
+        reach: The largest error, in units of the scale: beyond it the probability falls no further.
     """
 
     score: float
@@ -128,6 +129,7 @@ class Evidence:
     one: Array
     two: Array
     log_likelihood: float
+    reach: float
 
     @property
     def trusted(self) -> bool:
@@ -151,10 +153,10 @@ class Evidence:
         """
         u = errors / self.scale.at(predictions)
         if self.suspected:
-            return _monotone(self.two, u)
+            return _monotone(self.two, u, self.reach)
         wide = self.one[:1], np.log(10 * np.exp(self.one[1:3]).mean(keepdims=True))
         nominal = np.concatenate((self.one, *wide, [math.log(1 / NOMINAL - 1)]))
-        return _monotone(nominal, u)
+        return _monotone(nominal, u, self.reach)
 
 
 def examine(
@@ -195,10 +197,10 @@ def examine(
     if np.count_nonzero(counted) < FEWEST:
         counted = frequency
     floor = 1e-13 * weighted_median(np.abs(targets), frequency) + 1e-300
-    errors = errors + _rounding(targets, frequency)
-    scale = LocalScale.of(errors, predictions, counted, floor)
+    spread = errors + _rounding(targets, frequency)
+    scale = LocalScale.of(spread, predictions, counted, floor)
     at = scale.at(predictions)
-    u = errors / at
+    u, reach = spread / at, float(np.abs(errors / at).max())
     one, two, score = _compare(u, frequency, group, share, last)
     if atoms:
         # What is claimed must hold with the atoms and without them.
@@ -207,7 +209,8 @@ def examine(
     inside = float(frequency @ probability / frequency.sum())
     slope = probability / inside - (1 - probability) / max(1 - inside, 1e-9)
     error = 1 / math.sqrt(max(float(frequency @ slope**2), 4.0))
-    return Evidence(score, inside, error, scale, one, two, float(frequency @ (density - np.log(at))))
+    likelihood = float(frequency @ (density - np.log(at)))
+    return Evidence(score, inside, error, scale, one, two, likelihood, reach)
 
 
 def _compare(
@@ -400,9 +403,9 @@ def _places(u: Array, counts: Array) -> Iterator[Array]:
         yield np.array([location, scale, scale, math.log(8), at, width, math.log(share / (1 - share))])
 
 
-def _monotone(theta: Array, u: Array) -> Array:
+def _monotone(theta: Array, u: Array, largest: float) -> Array:
     """Return the probability of being an inlier, made to fall on both sides of the inliers' location."""
-    reach = math.asinh(float(np.abs(u).max()) + 1)
+    reach = math.asinh(largest + 1)
     half = np.linspace(0.0, 1.0, 400)
     center = math.asinh(theta[0])
     left, right = (

@@ -21,12 +21,20 @@ from typing import Any
 
 import numpy as np
 
+from inlier.sklearn._extension import (
+    Extension,
+    InMemory,
+    Kind,
+    Weighting,
+    extend,
+    huber_limit,
+    huber_weights,
+    with_limit,
+)
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
 from inlier.sklearn._residuals import Evidence, examine
 from inlier.sklearn._starts import starts
 
-HUBER = 1.35
-"""Huber's K: 95 % efficient for Gaussian errors."""
 TOLERANCE = 1e-3
 """Iterations end when the mean change of a weight is below this."""
 HUBER_TOLERANCE = 2e-4
@@ -40,8 +48,6 @@ TRIAL_STEPS, MARGIN = 1, 5.0
 """So many for each other beginning, and the gain in log-likelihood that it needs."""
 FEW_STEPS = 1
 """EM steps where a fit is expensive."""
-EXTENDED_STEPS = 3
-"""Iterations with all rows after those with a subsample."""
 SUBSAMPLE, LARGE = 2500, 15_000
 """With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
 
@@ -98,7 +104,7 @@ class Result:
 
     Args:
         first: The robust first fit.
-        bounded: Huber's weights.
+        bounded: Huber's weights; of a large table, those that are called for.
         probability: The probability of being an inlier.
         errors: The errors behind it.
         evidence: What they say.
@@ -138,12 +144,27 @@ def find_weights(
         return _refine(_first(learner, data, variant is not None), learner, data, FEW_STEPS)
     usable = np.flatnonzero(data.frequency)
     if len(usable) <= LARGE:
-        return _linear(learner, data, generator)
-    chosen = np.sort(generator.permutation(usable)[:SUBSAMPLE])
-    return _extend(_linear(learner.rows(chosen), data.rows(chosen), generator), learner, data)
+        return find_linear_weights(learner, data, generator)
+    chosen = usable[subsample(len(usable), generator)]
+    small = data.rows(chosen)
+    part = find_linear_weights(learner.rows(chosen), small, generator)
+    return _extend(part, begin_extension(part, small), learner, data)
 
 
-def _linear(learner: LeastSquares, data: Data, generator: np.random.RandomState) -> Result:
+def subsample(rows: int, generator: np.random.RandomState) -> Array:
+    """Return the rows, of so many, that decisions about a large table are made on, in order.
+
+    Example:
+        >>> chosen = subsample(10**12, np.random.RandomState(0))
+        >>> len(chosen), len(np.unique(chosen))
+        (2500, 2500)
+    """
+    # Unlike a permutation, this takes no memory for the rows that are not chosen.
+    drawn = np.random.default_rng(generator.randint(2**31 - 1)).choice(rows, SUBSAMPLE, replace=False)
+    return np.sort(drawn)
+
+
+def find_linear_weights(learner: LeastSquares, data: Data, generator: np.random.RandomState) -> Result:
     """Least squares: from Huber's fit, and from others that may be better."""
     first = _first(learner, data)
     best = _refine(first, learner, data, EM_STEPS)
@@ -188,20 +209,8 @@ def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
 
 
 def _huber(errors: Array, frequency: Array) -> Array:
-    """Huber's weights at the scale s that belongs to them: ``mean min(|e| / s, K)^2 = 1``.
-
-    The scale at which Huber's objective ``sum_i s + s H(e_i / s)`` is smallest; it is found from above, so that it is
-    never 0 unless all errors are.
-    """
-    squares, n = errors**2, frequency.sum()
-    scale = float(frequency @ squares / n)
-    for _ in range(100):
-        new = float(frequency @ np.minimum(squares, HUBER**2 * scale) / n)
-        if new >= 0.999 * scale:
-            break
-        scale = new
-    limit = HUBER * math.sqrt(scale)
-    return np.asarray(limit / np.maximum(np.abs(errors), limit)) if limit > 0 else np.ones(len(errors))
+    """Huber's weights at the scale that belongs to them."""
+    return huber_weights(errors, huber_limit(errors**2, frequency))
 
 
 def _refine(
@@ -226,19 +235,34 @@ def _refine(
     return Result(first, first.weights, probability, errors, evidence, n_iter, fit)
 
 
-def _extend(part: Result, learner: LeastSquares, data: Data) -> Result:
-    """Go on with all rows, from the coefficients and the law that a subsample gave, which are in one unit."""
+def begin_extension(part: Result, data: Data) -> Extension:
+    """Return where the rounds with all rows begin: the coefficients and the law of a subsample, which are in one unit.
+
+    Args:
+        part: The weights of the subsample.
+        data: Its targets and weights.
+    """
     assert part.fit.coefficients is not None
-    fit = Fit(learner.predict(part.fit.coefficients), 0.0, part.fit.coefficients)
-    trusted, n_iter = part.evidence.trusted or data.share is not None, part.n_iter
-    for _ in range(EXTENDED_STEPS if trusted or part.soft else 0):
-        errors = data.y - fit.predictions
-        weights = (
-            part.evidence.probability(errors, fit.predictions) if trusted else _huber(errors, data.frequency)
-        )
-        fit = learner.fit(weights * data.sample_weight, False)
-        n_iter += 1
-    errors = data.y - fit.predictions
-    probability = part.evidence.probability(errors, fit.predictions)
-    bounded = probability if trusted else _huber(errors, data.frequency)
-    return Result(part.first, bounded, probability, errors, part.evidence, n_iter, fit)
+    trusted = part.evidence.trusted or data.share is not None
+    kind: Kind = "probability" if trusted else "bounded" if part.soft else "equal"
+    unit = float(np.mean(part.errors**2)) or 1.0
+    return Extension(part.fit.coefficients, Weighting(kind, part.evidence), unit)
+
+
+def _extend(part: Result, begin: Extension, learner: LeastSquares, data: Data) -> Result:
+    """Go on with all rows."""
+    rows, state = InMemory(learner, data.sample_weight, data.frequency), begin
+    for after in extend(begin, rows):
+        state = after
+    state = with_limit(state, rows)
+    predictions = learner.predict(state.coefficients)
+    errors = data.y - predictions
+    return Result(
+        part.first,
+        state.weighting(errors, predictions),
+        part.evidence.probability(errors, predictions),
+        errors,
+        part.evidence,
+        part.n_iter + state.done,
+        Fit(predictions, 0.0, state.coefficients),
+    )
