@@ -8,7 +8,6 @@ killing its Dask worker is waited for forever, and Ray returns nothing before th
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib
 import os
@@ -24,6 +23,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from inlier._clusters import ClusterError, dask_client, ray_session
 from inlier.experiments.sweep._distributed import broadcast, is_distributed, process_group
 from inlier.experiments.sweep._experiment import Row, SweepError
 from inlier.experiments.sweep._journal import Record
@@ -59,11 +59,21 @@ def engine(backend: str, jobs: int, address: str | None = None) -> Iterator[Engi
             yield Distributed()
     elif backend == "loky":
         yield InProcess() if jobs == 1 else Loky(jobs)
-    elif backend == "dask":
-        with _dask_client(jobs, address) as client:
+    else:
+        try:
+            with _cluster(backend, jobs, address) as cluster:
+                yield cluster
+        except ClusterError as error:
+            raise SweepError(str(error)) from error
+
+
+@contextmanager
+def _cluster(backend: str, jobs: int, address: str | None) -> Iterator[Engine]:
+    if backend == "dask":
+        with dask_client(jobs, address) as client:
             yield Dask(client)
     else:
-        with _ray_session(jobs, address) as ray:
+        with ray_session(jobs, address) as ray:
             yield Ray(ray)
 
 
@@ -188,7 +198,7 @@ class Dask:
 
     def run(self, compute: Compute, units: list[list[Row]]) -> Iterator[list[Record]]:
         """Yield the records of each unit."""
-        distributed = _import("distributed", "dask")
+        distributed: Any = importlib.import_module("distributed")
         futures = {self.client.submit(_cluster_unit, compute, unit, pure=False): unit for unit in units}
         for future in distributed.as_completed(futures, loop=self.client.loop):
             unit = futures.pop(future)
@@ -270,52 +280,3 @@ def _cluster_unit(compute: Compute, unit: list[Row]) -> list[Record]:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     return list(measure(compute, unit))
-
-
-def _import(package: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        message = f'--backend {extra} needs {package}, which is not installed: pip install "inlier[{extra}]"'
-        raise SweepError(message) from error
-
-
-@contextmanager
-def _dask_client(jobs: int, address: str | None) -> Iterator[Any]:
-    distributed = _import("distributed", "dask")
-    address = address or os.environ.get("DASK_SCHEDULER_ADDRESS")
-    if address:
-        try:
-            client = distributed.Client(address, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise SweepError(f"no Dask scheduler answers at {address}: {describe(error)}") from error
-        with client:
-            yield client
-    else:
-        # Records report lost workers; the logs of Dask are for those who run a cluster.
-        cluster = distributed.LocalCluster(
-            n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
-        )
-        with cluster, distributed.Client(cluster, set_as_default=False) as client:
-            yield client
-
-
-@contextmanager
-def _ray_session(jobs: int, address: str | None) -> Iterator[Any]:
-    # Ray puts a print of its own in place of the built-in one, which then can no longer be pickled.
-    built_in = builtins.print
-    ray = _import("ray", "ray")
-    address = address or os.environ.get("RAY_ADDRESS")
-    # Only a cluster that is started here takes a size.
-    where: dict[str, Any] = {"address": address} if address else {"address": "local", "num_cpus": jobs}
-    try:
-        ray.init(
-            log_to_driver=False, logging_level="ERROR", include_dashboard=None if address else False, **where
-        )
-    except ConnectionError as error:
-        raise SweepError(f"no Ray cluster answers at {address}: {describe(error)}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-        builtins.print = built_in
