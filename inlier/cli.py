@@ -134,39 +134,94 @@ def fit(
         typer.Option(help="Decisions about rows, as the report downloads them.", show_default="none"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output.")] = False,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="Read a folder of Parquet files in passes, in bounded memory: stream (this process), or a dask or "
+            "ray cluster.",
+            show_default="in memory; stream for a folder beyond --max-rows or --max-gigabytes",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a running cluster.",
+            show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Workers of a cluster that is started here.", show_default="one per core"),
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option(help="raise or skip: what to do with a part of a folder that cannot be used.")
+    ] = "raise",
 ) -> None:
     """Fit a table or images of which an unknown part is wrong: a model, a ranking of suspects, a report.
 
     docs/guides/fit.md describes how columns and images are treated.
     """
-    folder = Path()
+    folder, left = Path(), "nothing was written"
+    from inlier._clusters import ClusterError
+
     try:
         fraction = _fraction(inlier_fraction)
         from inlier.fit._command import default_output_folder, plan_fit
-        from inlier.fit._tables import Limits
+        from inlier.fit._tables import Limits, exceeds
 
-        folder = out or default_output_folder(data)
-        steps, run = plan_fit(
-            data,
-            folder,
-            target=target,
-            task=task,
-            model=model,
-            epochs=epochs,
-            inlier_fraction=fraction,
-            seed=seed,
-            drop=drop or (),
-            overwrite=overwrite,
-            encoding=encoding,
-            limits=Limits(max_rows, max_gigabytes),
-            decisions=decisions,
-            encoder=encoder,
-            errors=errors,
-        )
+        folder, limits = out or default_output_folder(data), Limits(max_rows, max_gigabytes)
+        if backend is None and exceeds(data, limits, drop or ()):
+            backend = "stream"
+        if backend is not None:
+            from joblib import cpu_count
+
+            from inlier.distributed._command import plan_folder_fit
+
+            left = "the same command resumes where it was"
+            steps, run = plan_folder_fit(
+                data,
+                folder,
+                target=target,
+                task=task,
+                model=model,
+                inlier_fraction=fraction,
+                seed=seed,
+                drop=drop or (),
+                overwrite=overwrite,
+                backend=backend,
+                address=address,
+                workers=workers or cpu_count(),
+                on_error=on_error,
+                epochs=epochs is not None,
+                encoding=encoding is not None,
+                decisions=decisions is not None,
+                encoder=encoder is not None,
+                errors=errors != "target",
+            )
+        else:
+            steps, run = plan_fit(
+                data,
+                folder,
+                target=target,
+                task=task,
+                model=model,
+                epochs=epochs,
+                inlier_fraction=fraction,
+                seed=seed,
+                drop=drop or (),
+                overwrite=overwrite,
+                encoding=encoding,
+                limits=limits,
+                decisions=decisions,
+                encoder=encoder,
+                errors=errors,
+            )
         with _progress(steps) as progress:
             result = run(progress)
+    except ClusterError as error:
+        _exit(str(error), 1)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _exit_unwritten(error, folder)
+        _exit_unwritten(error, folder, left)
     for line in result.notes:
         typer.echo(line)
     for heading, text in result.summary:

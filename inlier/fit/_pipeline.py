@@ -114,15 +114,15 @@ def fit_robust(spec: ModelSpec, frame: pd.DataFrame, y: Array) -> RobustFit:
         warnings.simplefilter("ignore")
         x = np.asarray(vectorizer.fit_transform(frame))
         try:
-            estimator = _robust_model(spec, vectorizer).fit(x, y)
+            estimator = robust_model(spec, vectorizer).fit(x, y)
         except ValueError as error:
             raise InputError(
                 f"the model cannot be fitted to these {len(frame):,} rows: {quoted(error)}"
             ) from error
-    return RobustFit(_joined(vectorizer, estimator.estimator_), estimator)
+    return RobustFit(joined(vectorizer, estimator.estimator_), estimator)
 
 
-def _joined(vectorizer: Vectorizer, model: Any) -> Pipeline:
+def joined(vectorizer: Vectorizer, model: Any) -> Pipeline:
     """Return the pipeline of a fitted vectorizer and a model that was fitted to the array of its output."""
     # The names of the columns of that array, without which scikit-learn warns at each prediction.
     model.feature_names_in_ = np.asarray(vectorizer.get_feature_names_out(), dtype=object)
@@ -140,8 +140,8 @@ def fit_unweighted(spec: ModelSpec, vectorizer: Vectorizer, frame: pd.DataFrame,
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = clone(_base_model(spec, vectorizer)).fit(np.asarray(vectorizer.transform(frame)), y)
-    return _joined(vectorizer, model)
+        model = clone(base_model(spec, vectorizer)).fit(np.asarray(vectorizer.transform(frame)), y)
+    return joined(vectorizer, model)
 
 
 def build_vectorizer(spec: ModelSpec, frame: pd.DataFrame) -> Vectorizer:
@@ -205,7 +205,7 @@ def _filled(linear: bool) -> list[Any]:
     return [*([SquashingScaler(max_absolute_value=SQUASHED_AT)] if linear else []), imputer]
 
 
-def _base_model(spec: ModelSpec, vectorizer: Vectorizer) -> Any:
+def base_model(spec: ModelSpec, vectorizer: Vectorizer) -> Any:
     """Return the unfitted model at the end of the pipeline."""
     table = _table_part(vectorizer)
     kinds = _kinds(vectorizer)
@@ -239,10 +239,10 @@ def _kind_of(name: str, kinds: dict[str, list[str]]) -> str:
     return next((kind for kind, names in kinds.items() if name in names), "")
 
 
-def _robust_model(spec: ModelSpec, vectorizer: Vectorizer) -> AdaptiveRegressor | AdaptiveClassifier:
+def robust_model(spec: ModelSpec, vectorizer: Vectorizer) -> AdaptiveRegressor | AdaptiveClassifier:
     """Return the unfitted adaptive estimator around the model."""
     adaptive = AdaptiveRegressor if spec.task == "regression" else AdaptiveClassifier
-    base = _base_model(spec, vectorizer)
+    base = base_model(spec, vectorizer)
     return adaptive(base, inlier_fraction=spec.inlier_fraction, random_state=spec.seed)
 
 

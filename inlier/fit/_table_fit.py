@@ -128,7 +128,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
     Raises:
         InputError: If the table or the options cannot be used; nothing is written then.
     """
-    _check_options(options)
+    check_options(options)
     if options.encoder is not None and is_image_encoder(options.encoder):
         raise InputError(
             f"encoder {quoted(options.encoder)} is for images, and {quoted(options.data)} is a table"
@@ -147,7 +147,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
     readings = with_vectors(readings, options.data, cells.num_rows, options.encoder)
     if not readings:
         raise InputError(
-            f"{quoted(options.data)} has no column to learn from: {_reasons(unused) or 'only the target'}"
+            f"{quoted(options.data)} has no column to learn from: {in_words(unused) or 'only the target'}"
         )
     frame = to_frame(readings, cells.num_rows).iloc[target.rows].reset_index(drop=True)
     columns = [reading.column for reading in readings]
@@ -197,7 +197,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
         estimate=fit.estimator.fraction_estimate_,
         scale=float(fit.estimator.scale_),
         suspects=suspects,
-        facts=_facts(fit, holdout, table),
+        facts=table_facts(fit, holdout, table),
         weights=fit.estimator.weights_,
         columns=column_table(table),
         confusion=[] if regression else confusion(ranking.table),
@@ -206,7 +206,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
             for entry in listed.slice(0, MAX_LISTED_CELLS).to_pylist()
         ],
     )
-    record = _record(options, spec, fit, holdout, ranking, table)
+    record = table_record(options, spec, fit, holdout, ranking, table)
     progress("writing the files")
     with atomic_folder(options.out, options.overwrite) as folder:
         models.save_pipeline(fit.pipeline, folder / models.MODEL_FILE)
@@ -215,10 +215,10 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
         write_table(listed, folder / "cells.csv")
         write(folder / "report.html", findings)
         write_run(record, folder / RUN_FILE)
-    return FitSummary(_notes(options, table), _summary(options, fit, holdout, ranking, table), record)
+    return FitSummary(table_notes(options, table), _summary(options, fit, holdout, ranking, table), record)
 
 
-def _check_options(options: TableFitOptions) -> None:
+def check_options(options: TableFitOptions) -> None:
     """Raise for arguments that are wrong whatever the table is."""
     if options.task not in TASKS:
         raise InputError(f"task {quoted(options.task)} is unknown; choose from {', '.join(TASKS)}")
@@ -231,7 +231,7 @@ def _check_options(options: TableFitOptions) -> None:
         raise InputError(f"drop {quoted(options.target)}: the target cannot be dropped")
 
 
-def _reasons(unused: dict[str, str]) -> str:
+def in_words(unused: dict[str, str]) -> str:
     return ", ".join(f"{quoted(name)} ({reason})" for name, reason in unused.items())
 
 
@@ -288,7 +288,7 @@ def _remarks(cells: Sequence[SuspectCell], notes: Sequence[str], table: ReadTabl
     return "; ".join(words)
 
 
-def _notes(options: TableFitOptions, table: ReadTable) -> list[str]:
+def table_notes(options: TableFitOptions, table: ReadTable) -> list[str]:
     """Return how the table was read, line by line."""
     target = table.target
     inferred = f" ({quoted(target.name)} holds {target.content}; --task overrides this)"
@@ -336,7 +336,7 @@ def _summary(
     return [*lines, ("files", f"{options.out}: {', '.join(TABLE_FILES)}")]
 
 
-def _facts(fit: RobustFit, holdout: HoldoutErrors | None, table: ReadTable) -> dict[str, str]:
+def table_facts(fit: RobustFit, holdout: HoldoutErrors | None, table: ReadTable) -> dict[str, str]:
     """Return further lines for the report."""
     facts = {
         "Row numbers": f"as in a spreadsheet: the header is row {table.source.first_row - 1}",
@@ -351,7 +351,7 @@ def _facts(fit: RobustFit, holdout: HoldoutErrors | None, table: ReadTable) -> d
     return facts
 
 
-def _record(
+def table_record(
     options: TableFitOptions,
     spec: ModelSpec,
     fit: RobustFit,

@@ -192,6 +192,27 @@ def parquet_parts(folder: Path) -> list[Path]:
     )
 
 
+def exceeds(data: Path, limits: Limits, drop: Collection[str] = ()) -> bool:
+    """Return whether a folder of Parquet files is larger than what is read into memory.
+
+    Args:
+        data: Any path.
+        limits: How much is read into memory at most.
+        drop: Columns that are not used.
+    """
+    if not data.is_dir():
+        return False
+    rows = cells = 0
+    for part in parquet_parts(data):
+        try:
+            file = pa.parquet.read_metadata(part)
+        except (pa.ArrowException, OSError, ValueError):
+            continue
+        rows += file.num_rows
+        cells += file.num_rows * sum(name not in drop for name in file.schema.to_arrow_schema().names)
+    return rows > limits.rows or 8 * cells > limits.gigabytes * 1e9
+
+
 def read_columns(table: TableFile, columns: Sequence[str], limits: Limits | None = None) -> pa.Table:
     """Read some columns of a table; those of CSV and Excel files as text.
 
@@ -215,7 +236,7 @@ def read_columns(table: TableFile, columns: Sequence[str], limits: Limits | None
     else:
         cells = _read_csv(table, list(columns), limits)
     for name in columns:
-        _check_type(name, cells.schema.field(name).type)
+        check_type(name, cells.schema.field(name).type)
     return cells
 
 
@@ -513,7 +534,7 @@ def _read_parquet(path: Path, columns: list[str], limits: Limits) -> pa.Table:
                 raise InputError(f"{quoted(part)} lacks column {quoted(name)}, which {quoted(parts[0])} has")
             if file.schema_arrow.field(place).type != schema.field(name).type:
                 raise InputError(f"column {quoted(name)} of {quoted(part)} has another type than elsewhere")
-            _check_type(name, schema.field(name).type)
+            check_type(name, schema.field(name).type)
     rows = sum(file.metadata.num_rows for file in files)
     # Repeated values cost nothing in the file, and eight bytes each in memory.
     limits.check(path, rows=rows, size=8.0 * rows * len(columns))
@@ -536,7 +557,7 @@ def _uncompressed(file: Any, columns: Collection[str]) -> int:
     )
 
 
-def _check_type(name: str, kind: Any) -> None:
+def check_type(name: str, kind: Any) -> None:
     """Raise for a column that holds neither numbers, nor text, nor times."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

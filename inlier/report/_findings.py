@@ -91,6 +91,8 @@ class Findings:
         columns: Name, type and remarks of each column of a table.
         confusion: Given and suggested label and number of samples, most frequent first.
         cells: Row, column, value, expected value and reason of suspect cells, most suspect first.
+        total: The number of all samples, where the losses are of some of them.
+        doubtful: How many of these have an inlier probability below 1/2.
 
     Example:
         >>> import torch, inlier
@@ -125,3 +127,5 @@ class Findings:
     columns: Sequence[tuple[str, str, str]] = ()
     confusion: Sequence[tuple[str, str, int]] = ()
     cells: Sequence[tuple[int, str, str, str, str]] = ()
+    total: int | None = None
+    doubtful: int | None = None

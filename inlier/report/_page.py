@@ -89,7 +89,7 @@ def render(findings: Findings) -> str:
             f"losses, inlier_probability and weights have {len(losses)}, {len(probability)} and "
             f"{len(weights)} entries: pass one of each for every sample"
         )
-    scored = int((~losses.isnan()).sum())
+    scored = int((~losses.isnan()).sum()) if findings.total is None else findings.total
     estimate = findings.estimate
     return fill(
         read("inlier.report", "report.html"),
@@ -118,12 +118,13 @@ def _numbers(values: Any) -> Tensor:
 def _facts(findings: Findings, losses: Tensor, probability: Tensor, scored: int) -> list[tuple[str, str]]:
     estimate = findings.estimate
     fraction = percent(estimate.value)
+    doubtful = int((probability < 0.5).sum()) if findings.doubtful is None else findings.doubtful
     if estimate.standard_error > 0:
         fraction = f"{100 * estimate.value:.1f} ± {100 * estimate.standard_error:.1f} %"
     facts = [
         (f"{findings.unit.capitalize()} scored", f"{scored:,}"),
         ("Inlier fraction ζ", fraction if estimate.trusted else f"{fraction}, not trusted"),
-        ("Inlier probability below ½", f"{int((probability < 0.5).sum()):,}"),
+        ("Inlier probability below ½", f"{doubtful:,}"),
         ("Listed below", f"{len(findings.suspects):,}"),
     ]
     if findings.kernel is not None:

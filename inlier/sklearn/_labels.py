@@ -42,10 +42,14 @@ class LabelModel:
     Args:
         log_likelihood: ``log q(y | x)`` of each given label.
         clean: The probability that each label is clean.
+        temperature: The power of the probabilities that calibrates them.
+        rate: eps.
     """
 
     log_likelihood: Array
     clean: Array
+    temperature: float
+    rate: float
 
     @classmethod
     def fit(cls, label: Array, probability: Array, frequency: Array) -> LabelModel:
@@ -71,9 +75,22 @@ class LabelModel:
             likelihoods = frequency[::step] @ np.log(np.outer(p, 1 - rates) + rates / classes)
             place = int(likelihoods.argmax())
             best = max(best, (float(likelihoods[place]), temperature, float(rates[place])))
-        p, chance = _given(log_p, label, best[1]), best[2] / classes
-        total = (1 - best[2]) * p + chance
-        return cls(np.log(total), (1 - best[2] + chance) * p / total)
+        return cls.at(label, probability, best[1], best[2])
+
+    @classmethod
+    def at(cls, label: Array, probability: Array, temperature: float, rate: float) -> LabelModel:
+        """Return the same for other rows, with noise and temperature as they were fitted.
+
+        Args:
+            label: The label of each sample as a place among the classes, [n].
+            probability: Class probabilities, [n, classes].
+            temperature: The power of the probabilities.
+            rate: eps.
+        """
+        log_p, chance = np.log(np.clip(probability, 1e-12, 1.0)), rate / probability.shape[1]
+        p = _given(log_p, label, temperature)
+        total = (1 - rate) * p + chance
+        return cls(np.log(total), (1 - rate + chance) * p / total, temperature, rate)
 
 
 def _given(log_p: Array, label: Array, temperature: float) -> Array:
@@ -96,8 +113,19 @@ def keep_classes(weights: Array, label: Array, frequency: Array) -> Array:
         >>> keep_classes(np.array([1.0, 0.8, 0.01, 0.03]), np.array([0, 0, 1, 1]), np.ones(4)).round(2)
         array([1. , 0.8, 0.1, 0.3])
     """
-    kept = np.bincount(label, frequency * weights) / np.maximum(np.bincount(label, frequency), 1e-12)
-    return np.asarray(weights * np.maximum(1.0, SMALLEST_SHARE / np.maximum(kept, 1e-12))[label])
+    held, counted = np.bincount(label, frequency * weights), np.bincount(label, frequency)
+    return np.asarray(weights * class_factors(held, counted)[label])
+
+
+def class_factors(held: Array, counted: Array) -> Array:
+    """Return the factor by which the weights of each class are raised.
+
+    Args:
+        held: The sum of the weights of each class.
+        counted: The number of its samples.
+    """
+    kept = held / np.maximum(counted, 1e-12)
+    return np.maximum(1.0, SMALLEST_SHARE / np.maximum(kept, 1e-12))
 
 
 def gain_score(better: LabelModel, baseline: LabelModel, frequency: Array) -> float:
@@ -113,10 +141,20 @@ def with_mean(clean: Array, frequency: Array, fraction: float) -> Array:
         >>> with_mean(np.array([0.9, 0.5, 0.1]), np.ones(3), 0.8).mean().round(3)
         np.float64(0.8)
     """
-    odds = np.log(np.clip(clean, 1e-12, None)) - np.log(np.clip(1 - clean, 1e-12, None))
+    return shifted(clean, shift_for_mean(clean, frequency, fraction))
+
+
+def shift_for_mean(clean: Array, frequency: Array, fraction: float) -> float:
+    """Return the shift of the log odds with which the mean of probabilities is a given fraction."""
     low, high = -60.0, 60.0
     for _ in range(60):
         shift = (low + high) / 2
-        reached = frequency @ (1 / (1 + np.exp(-odds - shift))) / frequency.sum() >= fraction
+        reached = frequency @ shifted(clean, shift) / frequency.sum() >= fraction
         low, high = (low, shift) if reached else (shift, high)
-    return np.asarray(1 / (1 + np.exp(-odds - low)))
+    return low
+
+
+def shifted(clean: Array, shift: float) -> Array:
+    """Return probabilities whose log odds are shifted."""
+    odds = np.log(np.clip(clean, 1e-12, None)) - np.log(np.clip(1 - clean, 1e-12, None))
+    return np.asarray(1 / (1 + np.exp(-odds - shift)))

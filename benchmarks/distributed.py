@@ -1,0 +1,202 @@
+"""Fits in passes over a folder of Parquet files: `python -m benchmarks.distributed`, Markdown on the standard output.
+
+    python -m benchmarks.distributed curve --sizes 1e5,1e6,1e7     # time and peak memory by the number of rows
+    python -m benchmarks.distributed engines --rows 1e7            # Dask and Ray beside streaming; one worker, two
+    python -m benchmarks.distributed sample                        # how many rows the transformation of columns needs
+
+The table has 10 columns of float32 numbers and a float32 target, a fifth of which is wrong. Each measurement is a
+process of its own; all are ratios within one run. "Reading" is reading all files as often as the fit does, with the
+same batches, and doing nothing with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+CHUNK = 1_000_000
+
+
+def write(folder: Path, rows: int, seed: int = 0) -> Path:
+    """Write the table once, a file for each million rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = folder / f"rows-{rows}"
+    done = folder / "done.txt"
+    if done.exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    slopes = np.arange(1, 11, dtype=np.float32)
+    for number, first in enumerate(range(0, rows, CHUNK)):
+        size = min(CHUNK, rows - first)
+        random = np.random.default_rng((seed, number))
+        x = random.standard_normal((size, 10), dtype=np.float32)
+        y = x @ slopes + 0.5 * random.standard_normal(size, dtype=np.float32)
+        wrong = random.random(size) < 0.2
+        y = np.where(wrong, y + 50 * random.standard_normal(size, dtype=np.float32), y).astype(np.float32)
+        table = pa.table({f"x{k}": x[:, k] for k in range(10)} | {"y": y})
+        # Random digits do not compress.
+        path = folder / f"part-{number:05d}.parquet"
+        pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=CHUNK // 4)
+    done.write_text("")
+    return folder
+
+
+def size_of(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.glob("*.parquet")) / 1e9
+
+
+def run(code: str, *arguments: object) -> dict[str, float]:
+    """Run a function of this module in a process of its own; return its seconds, peak memory and result."""
+    command = [sys.executable, "-m", "benchmarks.distributed", "--inside", code, *map(str, arguments)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    return json.loads(answer)
+
+
+def inside(code: str, arguments: list[str]) -> None:
+    folder = Path(arguments[0])
+    start = time.perf_counter()
+    found: dict[str, float] = {}
+    if code == "read":
+        from inlier.distributed._partitions import open_folder
+
+        opened = open_folder(folder)
+        start = time.perf_counter()
+        for _ in range(int(arguments[1])):
+            for partition in opened.partitions:
+                for _ in partition.batches(opened.names):
+                    pass
+    else:
+        import inlier.distributed
+        from inlier.distributed import _fit
+
+        backend, workers, out = arguments[1], int(arguments[2]), folder.parent / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        marks: list[float] = []
+        run_engine = _fit.engine
+
+        def engine(*options):  # The time of the passes, without that of starting a cluster.
+            from contextlib import contextmanager
+
+            @contextmanager
+            def timed():
+                with run_engine(*options) as started:
+                    marks.append(time.perf_counter())
+                    yield started
+                    marks.append(time.perf_counter())
+
+            return timed()
+
+        _fit.engine = engine
+        start = time.perf_counter()
+        fitted = inlier.distributed.fit(folder, "y", out=out, backend=backend, workers=workers)
+        model = fitted.pipeline.named_steps["model"]
+        found = {
+            "passes_seconds": marks[1] - marks[0],
+            "passes": fitted.passes,
+            "fraction": fitted.inlier_fraction,
+            "first": float(model.coef_[0]),
+        }
+        shutil.rmtree(out)
+    seconds = time.perf_counter() - start
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({"seconds": seconds, "gigabytes": memory, **found}))
+
+
+def curve(folder: Path, sizes: list[int]) -> None:
+    print(
+        "| rows | files, GB | passes | passes, s | ns per row and pass | passes / reading | whole fit, s | peak, GB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for rows in sizes:
+        data = write(folder, rows)
+        fit = run("fit", data, "stream", 1)
+        reading = run("read", data, int(fit["passes"]))
+        each = fit["passes_seconds"] / fit["passes"] / rows * 1e9
+        print(
+            f"| {rows:,} | {size_of(data):.3g} | {fit['passes']:.0f} | {fit['passes_seconds']:.1f} | {each:.0f} "
+            f"| {fit['passes_seconds'] / reading['seconds']:.2f} | {fit['seconds']:.1f} | {fit['gigabytes']:.2f} |",
+            flush=True,
+        )
+
+
+def engines(folder: Path, rows: int) -> None:
+    data = write(folder, rows)
+    base = run("fit", data, "stream", 1)
+    print("| engine | workers | passes, s | / streaming | same coefficient |")
+    print("|---|---|---|---|---|")
+    print(f"| stream |  | {base['passes_seconds']:.1f} | 1 |  |", flush=True)
+    for backend in ("dask", "ray"):
+        for workers in (1, 2):
+            fit = run("fit", data, backend, workers)
+            ratio = fit["passes_seconds"] / base["passes_seconds"]
+            same = "yes" if fit["first"] == base["first"] else "no"
+            print(
+                f"| {backend} | {workers} | {fit['passes_seconds']:.1f} | {ratio:.2f} | {same} |", flush=True
+            )
+
+
+def sample(folder: Path) -> None:
+    """How far predictions move with the rows that the transformation of columns is found from."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import inlier.distributed
+    from inlier.distributed import _fit
+
+    random = np.random.default_rng(0)
+    n = 400_000
+    x = random.standard_t(3, (n, 5))
+    y = x.clip(-5, 5) @ [1.0, 2.0, 3.0, 4.0, 5.0] + 0.5 * random.normal(size=n)
+    y = np.where(random.random(n) < 0.2, y + random.normal(0, 50, n), y)
+    data = folder / "sample"
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
+    pq.write_table(pa.table({f"x{k}": x[:, k] for k in range(5)} | {"y": y}), data / "a.parquet")
+    frame = pd.DataFrame({f"x{k}": x[:, k] for k in range(5)})
+    predictions = {}
+    for rows in (1_000, 10_000, 100_000, n):
+        _fit.SAMPLE = rows
+        fitted = inlier.distributed.fit(data, "y", out=folder / "out", overwrite=True)
+        predictions[rows] = fitted.pipeline.predict(frame)
+    print("| rows of the sample | distance of predictions from those with all rows, in noise deviations |")
+    print("|---|---|")
+    for rows, found in predictions.items():
+        print(f"| {rows:,} | {np.sqrt(np.mean((found - predictions[n]) ** 2)) / 0.5:.2g} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=["curve", "engines", "sample"], default="curve")
+    parser.add_argument("--folder", type=Path, default=Path("runs", "benchmark-distributed"))
+    parser.add_argument("--sizes", default="1e5,1e6,1e7")
+    parser.add_argument("--rows", type=float, default=1e7)
+    parser.add_argument("--inside", nargs="+")
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if options.inside:
+        inside(options.inside[0], options.inside[1:])
+    elif options.what == "curve":
+        curve(options.folder, [int(float(size)) for size in options.sizes.split(",")])
+    elif options.what == "engines":
+        engines(options.folder, int(options.rows))
+    else:
+        sample(options.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The last pass: a score for each row, suspects as partitioned Parquet, and what the report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from inlier._files import write_whole
+from inlier.distributed._partitions import Partition
+from inlier.distributed._plan import Plan
+from inlier.fit._columns import Array
+from inlier.fit._ranking import MAX_REPORTED
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of some rows.
+
+    Args:
+        probability: Of being an inlier.
+        losses: The losses.
+        weights: In the final fit.
+        suggested: The values or labels that the robust model predicts.
+    """
+
+    probability: Array
+    losses: Array
+    weights: Array
+    suggested: Array
+
+
+class Scorer(Protocol):
+    """Scores rows."""
+
+    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+        """Return the scores of some rows.
+
+        Args:
+            x: Inputs of the model.
+            y: Targets.
+            start: How many rows with a target are before them in all partitions.
+        """
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Scores that were computed in memory.
+
+    Args:
+        scores: Of all rows that have a target, in order.
+    """
+
+    scores: Scores
+
+    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+        """Return the scores of some rows."""
+        part, all_ = slice(start, start + len(y)), self.scores
+        return Scores(all_.probability[part], all_.losses[part], all_.weights[part], all_.suggested[part])
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What a part of the rows adds to the report.
+
+    Args:
+        cells: The most suspect rows, most suspect first: their cells, and their scores in columns named ``inlier:...``.
+        suspects: How many rows are suspects.
+        smallest: The smallest loss of a suspect.
+    """
+
+    cells: pa.Table
+    suspects: int
+    smallest: float
+
+    def __add__(self, other: Ranked) -> Ranked:
+        """Return what two parts add together."""
+        cells = most_suspect(pa.concat_tables([self.cells, other.cells]))
+        return Ranked(cells, self.suspects + other.suspects, min(self.smallest, other.smallest))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Writes the suspects of a partition, and returns the most suspect of its rows with their cells.
+
+    Args:
+        plan: What is read.
+        names: All columns.
+        scorer: What scores each row.
+        starts: How many rows with a target are before each partition.
+        folder: Where suspects are written, a file for each partition.
+        first_row: The number of the first row of all.
+    """
+
+    plan: Plan
+    names: tuple[str, ...]
+    scorer: Scorer
+    starts: Mapping[int, int]
+    folder: Path
+    first_row: int
+
+    def __call__(self, partition: Partition) -> Ranked:
+        """Return the most suspect rows of a partition."""
+        used = {self.plan.target.column.name, *(column.name for column in self.plan.columns)}
+        others = [name for name in self.names if name not in used]
+        start, suspects, found = self.starts[partition.number], [], []
+        for batch in self.plan.batches(partition, others):
+            scores = self.scorer(batch.x, batch.y, start)
+            start += len(batch.rows)
+            rows = scored_rows(partition, batch.rows, batch.y, scores, self.first_row)
+            doubtful = np.flatnonzero(scores.probability < 0.5)
+            suspects.append(rows.take(doubtful))
+            head = np.lexsort((-scores.losses, scores.probability))[:MAX_REPORTED]
+            cells = batch.cells.take(batch.present[head]).select(list(self.names))
+            for name in rows.column_names:
+                cells = cells.append_column(f"inlier:{name}", rows[name].take(head))
+            found.append(Ranked(cells, len(doubtful), float(scores.losses[doubtful].min(initial=np.inf))))
+        content = pa.BufferOutputStream()
+        pa.parquet.write_table(pa.concat_tables(suspects), content)
+        write_whole(self.folder / f"part-{partition.number:05d}.parquet", content.getvalue())
+        return reduce(add, found)
+
+
+def scored_rows(partition: Partition, rows: Array, given: Array, scores: Scores, first_row: int) -> pa.Table:
+    """Return the scores of some rows of a partition as ``suspects.parquet`` has them."""
+    index = partition.offset + rows
+    columns = {
+        "row": index + first_row,
+        "index": index,
+        "inlier_probability": scores.probability,
+        "loss": scores.losses,
+        "given": given,
+        "suggested": scores.suggested,
+    }
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    table = table.append_column("file", pa.array([Path(partition.path).name] * len(rows)).dictionary_encode())
+    return table.append_column("file_row", pa.array(partition.first + rows))
+
+
+def most_suspect(cells: pa.Table) -> pa.Table:
+    """Return the most suspect rows, most suspect first."""
+    probability, losses = (cells[f"inlier:{name}"].to_numpy() for name in ("inlier_probability", "loss"))
+    return cells.take(np.lexsort((-losses, probability))[:MAX_REPORTED])
