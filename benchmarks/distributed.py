@@ -4,9 +4,9 @@
     python -m benchmarks.distributed engines --rows 1e7            # Dask and Ray beside streaming; one worker, two
     python -m benchmarks.distributed sample                        # how many rows the transformation of columns needs
 
-The table has 10 columns of float32 numbers and a float32 target, a fifth of which is wrong. Each measurement is a
-process of its own; all are ratios within one run. "Reading" is reading all files as often as the fit does, with the
-same batches, and doing nothing with them.
+The table has 10 columns of float64, 9 inputs and a target of which a fifth is wrong: 8 GB for 10^8 rows. Each
+measurement is a process of its own; all are ratios within one run. "Reading" is reading all files as often as the fit
+does, with the same batches, and doing nothing with them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ def write(folder: Path, rows: int, seed: int = 0) -> Path:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    slopes = np.arange(1, 11, dtype=np.float32)
+    slopes = np.arange(1.0, 10.0)
     for number, first in enumerate(range(0, rows, CHUNK)):
         size = min(CHUNK, rows - first)
         random = np.random.default_rng((seed, number))
-        x = random.standard_normal((size, 10), dtype=np.float32)
-        y = x @ slopes + 0.5 * random.standard_normal(size, dtype=np.float32)
-        wrong = random.random(size) < 0.2
-        y = np.where(wrong, y + 50 * random.standard_normal(size, dtype=np.float32), y).astype(np.float32)
-        table = pa.table({f"x{k}": x[:, k] for k in range(10)} | {"y": y})
-        # Random digits do not compress.
-        path = folder / f"part-{number:05d}.parquet"
-        pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=CHUNK // 4)
+        x = random.normal(size=(size, 9))
+        y = x @ slopes + 0.5 * random.normal(size=size)
+        y = np.where(random.random(size) < 0.2, y + random.normal(0, 50, size), y)
+        table = pa.table({f"x{k}": x[:, k] for k in range(9)} | {"y": y})
+        pq.write_table(
+            table, folder / f"part-{number:05d}.parquet", row_group_size=CHUNK // 4, use_dictionary=False
+        )
     done.write_text("")
     return folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -379,13 +379,7 @@ def _scored_sample(columns: Columns, passes: Passes, summary: Summary, fitted: F
     numbers = columns.cells[PARTITION].to_numpy()
     parts = {partition.number: partition for partition in passes.partitions}
     tables = [
-        scored_rows(
-            parts[number],
-            index[numbers == number],
-            y[numbers == number],
-            Scores(*(values[numbers == number] for values in asdict(scores).values())),
-            FIRST_ROW,
-        )
+        scored_rows(parts[number], index, y, scores, FIRST_ROW, np.flatnonzero(numbers == number))
         for number in np.unique(numbers).tolist()
     ]
     return {"values": scores, "scores": pa.concat_tables(tables)}

@@ -104,13 +104,20 @@ class Numbers:
         """Return the inputs of the model."""
         rows = len(readings[0].values)
         x = np.empty((rows, len(readings) + sum(self.indicated)))
+        length = np.empty(min(BLOCK, rows))
         for first in range(0, rows, BLOCK):
             block, place = slice(first, first + BLOCK), 0
             for k, reading in enumerate(readings):
-                values = (reading.values[block] - self.center[k]) * self.factor[k]
-                values /= np.sqrt(1 + (values * (1 / SQUASHED_AT)) ** 2)
-                missing = np.isnan(values)
-                if missing.any():
+                values = reading.values[block] - self.center[k]
+                values *= self.factor[k]
+                root = length[: len(values)]
+                np.multiply(values, values, out=root)
+                root *= SQUASHED_AT**-2
+                root += 1
+                np.sqrt(root, out=root)
+                np.divide(values, root, out=values)
+                missing = np.isnan(values) if self.indicated[k] or np.isnan(values.sum()) else None
+                if missing is not None:
                     values[missing] = self.fill[k]
                 x[block, place] = values
                 if self.indicated[k]:

@@ -114,34 +114,57 @@ class Score:
         for batch in self.plan.batches(partition, others):
             scores = self.scorer(batch.x, batch.y, start)
             start += len(batch.rows)
-            rows = scored_rows(partition, batch.rows, batch.y, scores, self.first_row)
             doubtful = np.flatnonzero(scores.probability < 0.5)
-            suspects.append(rows.take(doubtful))
-            head = np.lexsort((-scores.losses, scores.probability))[:MAX_REPORTED]
+            head = first_rows(scores)
+            suspects.append(scored_rows(partition, batch.rows, batch.y, scores, self.first_row, doubtful))
+            chosen = scored_rows(partition, batch.rows, batch.y, scores, self.first_row, head)
             cells = batch.cells.take(batch.present[head]).select(list(self.names))
-            for name in rows.column_names:
-                cells = cells.append_column(f"inlier:{name}", rows[name].take(head))
+            for name in chosen.column_names:
+                cells = cells.append_column(f"inlier:{name}", chosen[name])
             found.append(Ranked(cells, len(doubtful), float(scores.losses[doubtful].min(initial=np.inf))))
         content = pa.BufferOutputStream()
-        pa.parquet.write_table(pa.concat_tables(suspects), content)
+        pa.parquet.write_table(pa.concat_tables(suspects), content, use_dictionary=["file"])
         write_whole(self.folder / f"part-{partition.number:05d}.parquet", content.getvalue())
         return reduce(add, found)
 
 
-def scored_rows(partition: Partition, rows: Array, given: Array, scores: Scores, first_row: int) -> pa.Table:
-    """Return the scores of some rows of a partition as ``suspects.parquet`` has them."""
-    index = partition.offset + rows
+def first_rows(scores: Scores) -> Array:
+    """Return the places of the most suspect rows, most suspect first, without sorting all of them."""
+    probability, rows = scores.probability, np.arange(len(scores.probability))
+    if len(rows) > MAX_REPORTED:
+        rows = np.flatnonzero(probability <= np.partition(probability, MAX_REPORTED)[MAX_REPORTED])
+    return rows[np.lexsort((-scores.losses[rows], probability[rows]))[:MAX_REPORTED]]
+
+
+def scored_rows(
+    partition: Partition, rows: Array, given: Array, scores: Scores, first_row: int, chosen: Array
+) -> pa.Table:
+    """Return the scores of some rows of a partition as ``suspects.parquet`` has them.
+
+    Args:
+        partition: The partition.
+        rows: Places in it.
+        given: Their targets.
+        scores: Their scores.
+        first_row: The number of the first row of all.
+        chosen: Which of them.
+    """
+    index = partition.offset + rows[chosen]
     columns = {
         "row": index + first_row,
         "index": index,
-        "inlier_probability": scores.probability,
-        "loss": scores.losses,
-        "given": given,
-        "suggested": scores.suggested,
+        "inlier_probability": scores.probability[chosen],
+        "loss": scores.losses[chosen],
+        "given": given[chosen],
+        "suggested": scores.suggested[chosen],
     }
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
-    table = table.append_column("file", pa.array([Path(partition.path).name] * len(rows)).dictionary_encode())
-    return table.append_column("file_row", pa.array(partition.first + rows))
+    # A file without suspects has the types of the others.
+    types = {name: pa.string() if values.dtype == object else None for name, values in columns.items()}
+    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+    names = pa.DictionaryArray.from_arrays(np.zeros(len(chosen), np.int32), [Path(partition.path).name])
+    return table.append_column("file", names).append_column(
+        "file_row", pa.array(partition.first + rows[chosen])
+    )
 
 
 def most_suspect(cells: pa.Table) -> pa.Table:

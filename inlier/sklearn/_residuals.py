@@ -53,6 +53,8 @@ FEWEST_DEGREES = 3.0
 OUTLIERS_DEGREES = 3.0
 MOST_STEPS, FEW_STEPS = 60, 10
 """Steps of a maximum-likelihood fit, and of one from each place where outliers may be, of which the best goes on."""
+POINTS = 400
+"""Points on each side at which the probability of being an inlier is computed; between them it is interpolated."""
 NOMINAL = 0.01
 """Where no outliers were found, as many are assumed for ranking."""
 
@@ -405,15 +407,18 @@ def _places(u: Array, counts: Array) -> Iterator[Array]:
 
 def _monotone(theta: Array, u: Array, largest: float) -> Array:
     """Return the probability of being an inlier, made to fall on both sides of the inliers' location."""
-    reach = math.asinh(largest + 1)
-    half = np.linspace(0.0, 1.0, 400)
     center = math.asinh(theta[0])
+    reach = math.asinh(largest + 1) + abs(center)
+    half = np.linspace(0.0, reach, POINTS)
     left, right = (
-        np.sinh(center - half * (reach + abs(center))),
-        np.sinh(center + half * (reach + abs(center))),
+        np.minimum.accumulate(_mixture(theta, np.sinh(center + side * half))[2]) for side in (-1, 1)
     )
-    curves = [np.minimum.accumulate(_mixture(theta, side)[2]) for side in (left, right)]
-    x = np.concatenate((left[:0:-1], right))
-    curve = np.interp(np.arcsinh(u), np.arcsinh(x), np.concatenate((curves[0][:0:-1], curves[1])))
+    curve = np.concatenate((left[:0:-1], right))
+    # The points are equally far from each other: no search for the two around a value.
+    place = np.clip((np.arcsinh(u) - (center - reach)) * ((POINTS - 1) / reach), 0, len(curve) - 1)
+    below = np.minimum(place.astype(np.int64), len(curve) - 2)
+    place -= below
+    found = curve[below]
+    found += place * np.diff(curve)[below]
     # Equal probabilities still rank by the size of the error.
-    return np.asarray(curve / (1 + 1e-9 * np.abs(u - theta[0])))
+    return np.asarray(found / (1 + 1e-9 * np.abs(u - theta[0])))
