@@ -118,6 +118,15 @@ def test_the_torchrun_example_works_as_printed():
 
 
 @pytest.mark.slow
+def test_the_workers_of_the_ray_example_agree():
+    pytest.importorskip("ray")
+    result = run("examples/ray_train.py")
+    assert result.returncode == 0, result.stderr
+    first, second = re.findall(r"rank-\d: (scale .*)", result.stdout)
+    assert first == second
+
+
+@pytest.mark.slow
 def test_the_accelerate_example_runs_on_two_processes():
     example = "examples/accelerate_two_processes.py"
     result = run("-m", "torch.distributed.run", "--nproc-per-node", "2", example)

@@ -8,9 +8,12 @@ files that are written whole, and the cluster runs them again.
 from __future__ import annotations
 
 import importlib
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from inlier._clusters import ClusterError, dask_client, ray_session
@@ -74,14 +77,23 @@ def map_reduce(
 
 @dataclass(frozen=True)
 class Stream:
-    """This process: one partition after the other."""
+    """Threads of this process: reading and arithmetic run side by side, since both release Python's lock.
+
+    Args:
+        threads: The number of partitions that are read at a time.
+    """
+
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def run(
         self, function: Function[T], partitions: Sequence[Partition]
     ) -> Iterator[tuple[int, T | PartitionError]]:
         """Yield the values in order."""
-        for place, partition in enumerate(partitions):
-            yield place, _guarded(function, partition)
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield from enumerate(pool.map(lambda partition: _guarded(function, partition), partitions))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ class Dask:
         distributed: Any = importlib.import_module("distributed")
         submit = self.client.submit
         futures = {
-            submit(_guarded, function, partition, pure=False, retries=RETRIES): place
+            submit(_quietly, function, partition, pure=False, retries=RETRIES): place
             for place, partition in enumerate(partitions)
         }
         try:
@@ -131,7 +143,7 @@ class Ray:
         self, function: Function[T], partitions: Sequence[Partition]
     ) -> Iterator[tuple[int, T | PartitionError]]:
         """Yield the values as they come."""
-        task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(_guarded)
+        task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(_quietly)
         shared = self.ray.put(function)
         futures = {task.remote(shared, partition): place for place, partition in enumerate(partitions)}
         try:
@@ -177,3 +189,10 @@ def _guarded(function: Function[T], partition: Partition) -> T | PartitionError:
         return function(partition)
     except PartitionError as error:
         return error
+
+
+def _quietly(function: Function[T], partition: Partition) -> T | PartitionError:
+    """Do the same on a worker, without warnings that nobody there can do anything about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _guarded(function, partition)

@@ -204,18 +204,19 @@ def fit(
         "options": [target, task, inlier_fraction, seed, sorted(drop), on_error, partition_rows],
     }
     work = out.absolute().parent / f".{out.name}-unfinished"
-    with engine(backend, workers, address) as started:
+    with warnings.catch_warnings(), engine(backend, workers, address) as started:
+        # About convergence, rare classes and categories that the sample lacks, which are named elsewhere.
+        warnings.simplefilter("ignore")
         passes = open_passes(started, folder.partitions, work, key, on_error == "skip", progress)
         columns, summary = _survey(passes, folder, options)
         passes.skip = False  # From here on all passes have to see the same rows.
         fitted = _fitted(passes, columns, summary, options)
-        progress("scoring the rows")
         suspects = work / "suspects.parquet"
         suspects.mkdir(exist_ok=True)
         score = Score(columns.plan, folder.names, fitted.scorer, summary.starts(), suspects, FIRST_ROW)
         ranked: Ranked = passes.run(score, Ranked.__add__, "scoring the rows")
-    progress("writing the files")
-    return _written(options, folder, passes, columns, summary, fitted, ranked, backend)
+        progress("writing the files")
+        return _written(options, folder, passes, columns, summary, fitted, ranked, backend)
 
 
 def _survey(passes: Passes, folder: Folder, options: TableFitOptions) -> tuple[Columns, Summary]:
@@ -256,9 +257,7 @@ def _columns(sample: pa.Table, options: TableFitOptions, folder: Folder) -> Colu
     found = [reading.column for reading in readings]
     spec = ModelSpec(found, target.task, "linear", options.inlier_fraction, options.seed)
     vectorizer = build_vectorizer(spec, frame)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        vectorizer.fit(frame)
+    vectorizer.fit(frame)
     plan = Plan(TargetColumn.of(target), tuple(found), vectorizer, Numbers.of(found, vectorizer))
     suspects = sorted_cells([*target.suspects, *(cell for reading in readings for cell in reading.suspects)])
     notes = {reading.column.name: list(reading.notes) for reading in readings if reading.notes}
@@ -281,9 +280,7 @@ def _fitted(passes: Passes, columns: Columns, summary: Summary, options: TableFi
     spec, plan = columns.spec, columns.plan
     if summary.n <= IN_MEMORY[spec.task] and summary.n == len(columns.y):
         x = plan.inputs(columns.cells)[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            estimator = robust_model(spec, columns.vectorizer).fit(x, columns.y)
+        estimator = robust_model(spec, columns.vectorizer).fit(x, columns.y)
         regression = spec.task == "regression"
         suggested = estimator.predict(x) if regression else estimator.suspected_label_
         scores = Scores(estimator.inlier_probability_, estimator.losses_, estimator.weights_, suggested)

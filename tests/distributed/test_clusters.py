@@ -80,7 +80,7 @@ def test_ray_gives_the_same_though_a_worker_is_killed(streamed, tmp_path):
 
     def busy():
         children = psutil.Process().children(recursive=True)
-        return next(child.pid for child in children if "ray::_guarded" in " ".join(child.cmdline()))
+        return next(child.pid for child in children if "ray::_quietly" in " ".join(child.cmdline()))
 
     killer = Killer(busy)
     fitted = distributed.fit(data, "y", out=tmp_path / "out", backend="ray", workers=2, progress=killer)
