@@ -9,7 +9,7 @@ partitions. Probabilities are those of the fit itself: with as many rows they ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -203,7 +203,7 @@ def fit_classification(
     fetch = Fetch(plan, draw(summary.n, SUBSAMPLE, seed), summary.starts())
     part = passes.arrays("subsample", fetch, join, "drawing rows")
     x, label = part["x"], plan.target.codes(part["y"])
-    fraction = "auto" if share is None else share
+    fraction: float | Literal["auto"] = "auto" if share is None else share
     small = AdaptiveClassifier(base, inlier_fraction=fraction, random_state=seed).fit(
         x, part["y"].astype(object)
     )

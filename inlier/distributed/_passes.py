@@ -68,7 +68,7 @@ class Passes:
                 return {key: kept[key] for key in kept.files}
         found: Arrays = self.run(function, merge, words)
         content = io.BytesIO()
-        np.savez(content, **found)
+        np.savez(content, allow_pickle=False, **found)
         write_whole(path, content.getvalue())
         return found
 
