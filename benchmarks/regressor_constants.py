@@ -4,7 +4,12 @@ On the development half of the real tables (:mod:`benchmarks.real_tables`), line
 speaks for errors, in standard errors, where there are none and where a part of the targets is wrong. A threshold that
 is too low gives false alarms on clean tables, one that is too high misses planted errors. Shown for each threshold are
 the share of clean tables above it, and of the cells of each kind of planted errors below it. TRUSTED and SUSPECTED are
-2.5 and 1 in ``inlier.sklearn._residuals``, 2 and 1.5 in ``inlier.sklearn._labels``.
+2.5 and 1 in ``inlier.sklearn._residuals``.
+
+For class labels the evidence is a difference in log-likelihood, and it is asked only where the classifier predicts
+enough of the labels that are clean: by how much the best rate of noise above 5 % is better than the best one below, or
+the reverse. CAPABLE and REJECTED are 0.65 and 1.35 in ``inlier.sklearn._labels``. Shown for several values of both are
+false alarms and misses, and how many tables, clean and with planted errors, are said to have no errors.
 
 Where outliers are neither suspected nor ruled out (OPEN), the choice between the unweighted fit and Huber's depends on
 its price if everything is clean (AFFORDABLE, in ``inlier.sklearn._robust``).
@@ -15,82 +20,100 @@ cells that are behind the better of both by more than 2 %, among those where not
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from benchmarks.real_tables import catalogue, errors
-from benchmarks.real_tables.prepare import split
+from benchmarks.real_tables.prepare import Split, split
 from benchmarks.real_tables.run import RATES
 from benchmarks.tables import Section, main
-from inlier.sklearn import AdaptiveClassifier, AdaptiveRegressor, _classifier, _regressor, _robust
+from inlier.sklearn import AdaptiveRegressor, _labels, _regressor, _robust
 from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import SUSPECTED, examine
 
 THRESHOLDS = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 
 
-def scores(classes: bool, quick: bool) -> list[dict[str, Any]]:
-    """Return the evidence in each cell of the development half."""
-    module, name = (_classifier, "gain_score") if classes else (_regressor, "find_weights")
-    original, seen = getattr(module, name), []
+def cells(classes: bool, quick: bool) -> Iterator[tuple[str, Split, np.ndarray]]:
+    """Yield kind, data and targets of each cell of the development half."""
+    sources = catalogue.CLASSIFICATION if classes else catalogue.REGRESSION
+    kinds = errors.CLASSIFICATION if classes else errors.REGRESSION
+    chosen = [each for each in sources if catalogue.half(each.name) == "development"]
+    for source in chosen[:: 6 if quick else 1]:
+        data = split(source, classes)
+        for kind, rate in [("clean", 0.0), *((kind, rate) for rate in RATES for kind in kinds)]:
+            yield f"{kind} {rate:g}", data, errors.plant(kind, rate, data.x, data.y, seed=1)[0]
+
+
+def scores(quick: bool) -> list[dict[str, Any]]:
+    """Return the evidence of outliers in each cell of the regressions."""
+    original, rows = _regressor.find_weights, []
 
     def watched(*arguments: Any) -> Any:
         found = original(*arguments)
-        seen.append(found if classes else found.evidence.score)
+        rows[-1]["score"] = float(found.evidence.score)
         return found
 
-    sources = catalogue.CLASSIFICATION if classes else catalogue.REGRESSION
-    kinds = errors.CLASSIFICATION if classes else errors.REGRESSION
-    rows = []
-    setattr(module, name, watched)
+    _regressor.find_weights = watched
     try:
-        for source in [each for each in sources if catalogue.half(each.name) == "development"][
-            :: 6 if quick else 1
-        ]:
-            data = split(source, classes)
-            for kind, rate in [("clean", 0.0), *((kind, rate) for rate in RATES for kind in kinds)]:
-                y, _ = errors.plant(kind, rate, data.x, data.y, seed=1)
-                model = (
-                    AdaptiveClassifier(LogisticRegression(max_iter=300)) if classes else AdaptiveRegressor()
-                )
-                model.set_params(random_state=0).fit(data.x, y)
-                rows.append({"kind": f"{kind} {rate:g}", "score": float(seen[-1])})
+        for kind, data, y in cells(False, quick):
+            rows.append({"kind": kind, "score": -np.inf})
+            AdaptiveRegressor(random_state=0).fit(data.x, y)
     finally:
-        setattr(module, name, original)
+        _regressor.find_weights = original
+    return rows
+
+
+def label_scores(quick: bool) -> list[dict[str, Any]]:
+    """Return the evidence for noisy and for clean labels in each cell of the classifications."""
+    rows, small = [], _labels.RATES <= _labels.NEGLIGIBLE
+    for kind, data, y in cells(True, quick):
+        folds = StratifiedKFold(5, shuffle=True, random_state=0)
+        probability = cross_val_predict(
+            LogisticRegression(max_iter=300), data.x, y, cv=folds, method="predict_proba"
+        )
+        model = _labels.LabelModel.fit(y, probability, np.ones(len(y)))
+        likelihood, rate = model.log_likelihood, _labels.RATES[model.log_likelihood.argmax()]
+        rows.append(
+            {
+                "kind": kind,
+                "noisy": float(likelihood[~small].max() - likelihood[small].max()),
+                "clean": float(model.unpenalized[small].max() - model.unpenalized[~small].max()),
+                "worth": model.agreement / (1 - float(rate)),
+            }
+        )
     return rows
 
 
 def choices(quick: bool) -> list[dict[str, Any]]:
     """Return evidence and price where nothing is suspected, and the ratio of both test errors."""
     rows = []
-    names = [each for each in catalogue.REGRESSION if catalogue.half(each.name) == "development"]
-    for source in names[:: 6 if quick else 1]:
-        data = split(source, False)
+    for kind, data, y in cells(False, quick):
         center = data.x.mean(0)
-        for kind, rate in [("clean", 0.0), *((kind, rate) for rate in RATES for kind in errors.REGRESSION)]:
-            y, _ = errors.plant(kind, rate, data.x, data.y, seed=1)
-            ones = np.ones(len(y))
-            learner, given = LeastSquares(data.x, y), _robust.Data(y, ones, ones, None)
-            first = _robust._first(learner, given)
-            left_out = _robust._left_out(first.fit, first.weights, given)
-            score = examine(left_out, y - left_out, y, ones).score
-            if score > SUSPECTED:
-                continue
-            bounded, unweighted = (
-                np.mean((data.y_test - (data.x_test - center) @ each[:-1] - each[-1]) ** 2)
-                for each in (first.fit.coefficients, learner.fit(ones).coefficients)
-            )
-            rows.append(
-                {
-                    "clean": kind == "clean",
-                    "score": score,
-                    "price": first.price,
-                    "ratio": float(np.sqrt(bounded / unweighted)),
-                }
-            )
+        ones = np.ones(len(y))
+        learner, given = LeastSquares(data.x, y), _robust.Data(y, ones, ones, None)
+        first = _robust._first(learner, given)
+        left_out = _robust._left_out(first.fit, first.weights, given)
+        score = examine(left_out, y - left_out, y, ones).score
+        if score > SUSPECTED:
+            continue
+        bounded, unweighted = (
+            np.mean((data.y_test - (data.x_test - center) @ each[:-1] - each[-1]) ** 2)
+            for each in (first.fit.coefficients, learner.fit(ones).coefficients)
+        )
+        rows.append(
+            {
+                "clean": kind == "clean 0",
+                "score": score,
+                "price": first.price,
+                "ratio": float(np.sqrt(bounded / unweighted)),
+            }
+        )
     return rows
 
 
@@ -98,8 +121,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     """Return the scores of both estimators, and what decides between the unweighted and Huber's fit."""
     warnings.simplefilter("ignore")
     return {
-        "regression": scores(False, quick),
-        "classification": scores(True, quick),
+        "regression": scores(quick),
+        "classification": label_scores(quick),
         "choices": choices(quick),
         "notes": [],
     }
@@ -142,11 +165,38 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def label_table(rows: list[dict[str, Any]]) -> str:
+    """Return false alarms, misses, and claims that nothing is wrong, for several values of both constants."""
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    lines = [
+        "| CAPABLE | REJECTED | clean: false alarms | "
+        + " | ".join(f"{kind}: misses" for kind in kinds[1:])
+        + " | clean: said so | planted: said to be clean |",
+        "|" + "---|" * (len(kinds) + 4),
+    ]
+    for capable, rejected in product((0.5, 0.6, 0.65, 0.7, 0.8), (0.5, 1.0, 1.35, 1.92, 3.3)):
+        found = {
+            (claim, kind): np.array(
+                [row["worth"] >= capable and row[claim] > rejected for row in rows if row["kind"] == kind]
+            )
+            for claim, kind in product(("noisy", "clean"), kinds)
+        }
+        missed = [~found["noisy", kind] for kind in kinds[1:]]
+        reassured = np.concatenate([found["clean", kind] for kind in kinds[1:]])
+        columns = [found["noisy", kinds[0]], *missed, found["clean", kinds[0]], reassured]
+        shown = " | ".join(f"{column.sum()} of {len(column)}" for column in columns)
+        lines.append(f"| {capable:g} | {rejected:g} | {shown} |")
+    return "\n".join(lines)
+
+
 def sections(result: dict[str, Any]) -> list[Section]:
     """The tables of a run."""
     return [
         ("Regression: outliers explain the errors better than one law", table(result["regression"])),
-        ("Classification: held-out labels are predicted better", table(result["classification"])),
+        (
+            "Classification: rates of noise below 5 % are ruled out, or those above",
+            label_table(result["classification"]),
+        ),
         ("Regression, nothing suspected: unweighted or Huber's fit", choices_table(result["choices"])),
     ]
 

@@ -24,7 +24,7 @@ from inlier.distributed._score import Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier
-from inlier.sklearn._labels import LabelModel, class_factors, shift_for_mean, shifted
+from inlier.sklearn._labels import LabelModel, NoiseChannel, class_factors, shift_for_mean, shifted
 
 SUBSAMPLE = 20_000
 """Rows that decisions about labels are made on: as many as their noise is fitted to in memory."""
@@ -55,31 +55,34 @@ class Logits:
         return np.asarray(softmax(self(x), axis=1))
 
 
+def mean_probability(fits: tuple[Logits, ...], x: Array) -> Array:
+    """Return the class probabilities of several fits, averaged."""
+    return np.asarray(np.mean([fit.probability(x) for fit in fits], axis=0))
+
+
 @dataclass(frozen=True)
 class LabelWeights:
     """The probability that a label is clean, and its weight, from the probabilities of one or several fits.
 
     Args:
         fits: The fits, whose probabilities are averaged.
-        temperature: The power that calibrates them.
-        rate: The noise.
+        channel: The noise.
         shift: Of the log odds, where the share of clean labels is given.
         factors: By which the weights of each class are raised.
     """
 
     fits: tuple[Logits, ...]
-    temperature: float
-    rate: float
+    channel: NoiseChannel
     shift: float = 0.0
     factors: Array = field(default_factory=lambda: np.ones(1))
 
     def probability(self, x: Array) -> Array:
         """Return the class probabilities of the fits, averaged."""
-        return np.asarray(np.mean([fit.probability(x) for fit in self.fits], axis=0))
+        return mean_probability(self.fits, x)
 
     def clean(self, probability: Array, label: Array) -> Array:
         """Return the probability that each label is clean."""
-        clean = LabelModel.at(label, probability, self.temperature, self.rate).clean
+        clean = self.channel.clean(label, probability)
         return shifted(clean, self.shift) if self.shift else clean
 
     def __call__(self, x: Array, label: Array) -> Array:
@@ -225,9 +228,9 @@ def _weights(
 ) -> LabelWeights:
     """Fit the noise to a subsample, and see how much of each class is left in all rows."""
     ones = np.ones(len(label))
-    model = LabelModel.fit(label, LabelWeights(fits, 1.0, 0.0).probability(x), ones)
+    model = LabelModel.fit(label, mean_probability(fits, x), ones)
     shift = 0.0 if share is None or share == 1 else shift_for_mean(model.clean, ones, share)
-    weights = LabelWeights(fits, model.temperature, model.rate, shift)
+    weights = LabelWeights(fits, model.channel, shift)
     sums = passes.arrays(f"classes-{len(fits)}", ClassShares(plan, weights), add, "weighing the classes")
     return replace(weights, factors=class_factors(sums["held"], sums["counted"]))
 

@@ -4,19 +4,27 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
-from inlier.fraction import FractionEstimate
+from inlier.fraction import FractionEstimate, FractionEstimator, GivenFraction
+from inlier.histogram import LossHistogram
 from inlier.sklearn._introspection import is_linear, weight_argument
 from inlier.sklearn._learners import Array
 
@@ -32,11 +40,14 @@ def has(name: str) -> Callable[[Any], bool]:
 class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """What regressor and classifier share: validation, folds, the last fit, and delegation."""
 
+    _default: ClassVar[type]
+    """The class of the estimator that is wrapped if none is passed."""
+
     def __init__(
         self,
         estimator: Any = None,
         *,
-        inlier_fraction: float | Literal["auto"] = "auto",
+        inlier_fraction: float | Literal["auto"] | FractionEstimator = "auto",
         cv: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -45,22 +56,57 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.cv = cv
         self.random_state = random_state
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the estimator to the inliers.
+
+        Args:
+            X: Inputs, as the estimator takes them.
+            y: Targets, or class labels, [n].
+            sample_weight: Weights that multiply into those found here.
+
+        Returns:
+            The estimator itself.
+        """
+        weight_argument(self._base())
+        fraction = self._fraction()
+        validate_data(self, X, y, skip_check_array=True)
+        y = self._check_targets(y)
+        check_consistent_length(X, y)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._fit(X, y, np.asarray(weights), fraction)
+        return self
+
     @abstractmethod
+    def _check_targets(self, y: Any) -> Array:
+        """Return the targets as an array, or raise."""
+
+    @abstractmethod
+    def _fit(self, X: Any, y: Array, sample_weight: Array, fraction: FractionEstimator | None) -> None:
+        """Find the weights, and fit the estimator with them.
+
+        Args:
+            X: Inputs.
+            y: Targets, checked.
+            sample_weight: The user's weights, [n].
+            fraction: What gives the inlier fraction; None to estimate it from the evidence.
+        """
+
     def _base(self) -> Any:
         """Return the estimator to wrap, or the default one."""
+        return self._default() if self.estimator is None else self.estimator
 
-    def _share(self) -> float | None:
-        """Return the inlier fraction that was given; None for "auto"."""
+    def _fraction(self) -> FractionEstimator | None:
+        """Return what gives the inlier fraction; None for "auto"."""
         fraction = self.inlier_fraction
         if isinstance(fraction, str) and fraction == "auto":
             return None
+        if isinstance(fraction, FractionEstimator):
+            return copy.deepcopy(fraction)
         if isinstance(fraction, Real) and 0 < fraction <= 1:
-            return float(fraction)
-        raise ValueError(f"inlier_fraction = {fraction!r}: pass 'auto', or a number above 0 and at most 1")
-
-    def _check_weights(self, X: Any, y: Array, sample_weight: Any) -> Array:
-        check_consistent_length(X, y)
-        return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+            return GivenFraction(float(fraction))
+        raise ValueError(
+            f"inlier_fraction = {fraction!r}: pass 'auto', a number above 0 and at most 1, or a FractionEstimator"
+        )
 
     def _folds(self, X: Any, y: Array, generator: np.random.RandomState) -> list[tuple[Array, Array]]:
         """Return the folds; a number of them is shuffled, as rows are often sorted."""
@@ -114,6 +160,18 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the decision function of the robust fit."""
         check_is_fitted(self)
         return np.asarray(self.estimator_.decision_function(X))
+
+
+def estimate_from(fraction: FractionEstimator, losses: Array) -> FractionEstimate:
+    """Return what an estimator says of the losses of a fit.
+
+    Example:
+        >>> import numpy as np
+        >>> estimate_from(GivenFraction(0.8), np.ones(3)).value
+        0.8
+    """
+    fraction.observe(LossHistogram.of(torch.as_tensor(losses)))
+    return fraction.estimate()
 
 
 def frequency_of(sample_weight: Array) -> Array:

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -14,31 +13,31 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state, column_or_1d, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from inlier.fraction import FractionEstimate, GivenFraction
-from inlier.sklearn._base import Adaptive, frequency_of, has
-from inlier.sklearn._introspection import weight_argument
-from inlier.sklearn._labels import SUSPECTED, TRUSTED, LabelModel, gain_score, keep_classes, with_mean
+from inlier.fraction import FractionEstimate, FractionEstimator
+from inlier.sklearn._base import Adaptive, estimate_from, frequency_of, has
+from inlier.sklearn._labels import LabelModel, fraction_of, keep_classes, with_mean
 from inlier.sklearn._learners import Array, OutOfFold
 
 
 class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     """Classification with noisy labels.
 
-    Out-of-fold probabilities say which labels are doubtful; the estimator is fitted again, out of fold, with less
-    weight on these; and a model of label noise (:mod:`inlier.sklearn._labels`) tells how well each of both predicts
-    the given labels, all of them.
+    Out-of-fold probabilities say which labels are doubtful, and a model of label noise around them
+    (:mod:`inlier.sklearn._labels`) which rates of noise are possible at all.
 
-    - With the weights it predicts them better, by more than 1.5 standard errors: the last fit has the weights
-      ``u_i = P(label i is clean)``, and no class keeps less than a fifth of its weight. By more than two: the labels
-      are noisy, and ``fraction_estimate_.trusted`` is true.
-    - It does not: all weights are 1, and the fit is that of the estimator alone.
+    - All of these are above 5 %: the labels are noisy. Each is weighted by ``u_i = P(label i is clean)``, from these
+      probabilities and from those of fits with such weights; no class keeps less than a fifth of its weight.
+      ``fraction_estimate_.trusted`` is true.
+    - All are below 5 %: no errors were found, and that is trusted too. All weights are 1.
+    - Neither, or the estimator predicts too few labels to be asked: all weights are 1, and nothing is trusted.
 
     Args:
         estimator: Any classifier that takes ``sample_weight``; LogisticRegression by default. Without
             ``predict_proba`` the decision function is used, through a sigmoid or softmax.
-        inlier_fraction: The fraction of clean labels; "auto" to estimate it. A number is believed.
+        inlier_fraction: The fraction of clean labels; "auto" to estimate it. A number is taken as given, and so is
+            what a :class:`~inlier.fraction.FractionEstimator` says of ``losses_``.
         cv: The folds, shuffled and stratified: by default ("auto") 5 for linear models and 3 for others; a number of
             folds or a splitter.
         random_state: Seeds the folds.
@@ -63,66 +62,41 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     Reference: as for :class:`AdaptiveRegressor`.
     """
 
-    def _base(self) -> Any:
-        return LogisticRegression() if self.estimator is None else self.estimator
+    _default = LogisticRegression
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the estimator to the samples with clean labels.
-
-        Args:
-            X: Inputs, as the estimator takes them.
-            y: Labels, [n].
-            sample_weight: Weights that multiply into those found here.
-
-        Returns:
-            The classifier itself.
-        """
-        weight_argument(self._base())
-        share = self._share()
-        validate_data(self, X, y, skip_check_array=True)
+    def _check_targets(self, y: Any) -> Array:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        sample_weight = self._check_weights(X, y, sample_weight)
+        return np.asarray(y)
+
+    def _fit(self, X: Any, y: Array, sample_weight: Array, fraction: FractionEstimator | None) -> None:
         self.classes_, label = np.unique(y, return_inverse=True)
         generator = check_random_state(self.random_state)
         (X,) = indexable(X)
         learner = OutOfFold(self._base(), X, y, self._probabilities, self._folds(X, y, generator))
         frequency = frequency_of(sample_weight)
 
-        def doubts(rows: Array, probability: Array) -> Array:
-            clean = LabelModel.fit(label[rows], probability, frequency[rows]).clean
-            return keep_classes(clean, label[rows], frequency[rows])
+        def model(probability: Array) -> LabelModel:
+            return LabelModel.fit(label, probability, frequency)
 
-        unweighted = learner.fit(sample_weight).predictions
-        spared = learner.fit_reweighted(sample_weight, learner.nested(sample_weight), doubts).predictions
-        first, second = (LabelModel.fit(label, p, frequency) for p in (unweighted, spared))
-        score = gain_score(second, first, frequency)
-        probability, clean, weights = unweighted, first.clean, np.ones(len(y))
-        if score > SUSPECTED or share is not None:
-            probability = (unweighted + spared) / 2  # Both together rank better than either alone.
-            clean = LabelModel.fit(label, probability, frequency).clean
-            weights = doubts(np.arange(len(y)), probability)
-        if share is not None:
-            clean = with_mean(clean, frequency, share) if share < 1 else np.ones(len(y))
-            weights = keep_classes(clean, label, frequency)
-            estimate = GivenFraction(share).estimate()
-        elif score > SUSPECTED:
-            value = float(frequency @ second.clean / frequency.sum())
-            error = math.sqrt(float(frequency @ (second.clean * (1 - second.clean)))) / float(frequency.sum())
-            reason = (
-                "With less weight on doubtful labels the given ones are predicted better, "
-                f"by {score:.1f} standard errors{'' if score > TRUSTED else ', which may be chance'}."
-            )
-            estimate = FractionEstimate(value, error, score > TRUSTED, reason)
-        else:
-            reason = (
-                "Less weight on doubtful labels does not predict the given ones better: all labels are kept."
-            )
-            estimate = FractionEstimate(1.0, 0.0, False, reason)
+        probability = learner.fit(sample_weight).predictions
+        first = last = model(probability)
+        noisy = fraction is not None or first.is_noisy
+        if noisy:
+            weights = keep_classes(first.clean, label, frequency)
+            # Both together rank better than either alone.
+            probability = (probability + learner.fit(weights * sample_weight).predictions) / 2
+            last = model(probability)
+        clean = last.clean
         losses = -np.log(np.clip(probability[np.arange(len(y)), label].astype(np.float64), 1e-15, 1.0))
-        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 3)
+        if fraction is not None:
+            estimate = estimate_from(fraction, losses)
+            clean = with_mean(clean, frequency, estimate.value) if estimate.value < 1 else np.ones(len(y))
+        else:
+            estimate = _estimate(first, last, frequency)
+        weights = keep_classes(clean, label, frequency) if noisy else np.ones(len(y))
+        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + noisy)
         self.suspected_label_ = self.classes_[probability.argmax(1)]
-        return self
 
     def _probabilities(self, model: Any, X: Any) -> Array:
         return probabilities(model, X, self.classes_)
@@ -138,6 +112,27 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         """Return the logarithms of the class probabilities of the robust fit."""
         check_is_fitted(self)
         return np.asarray(self.estimator_.predict_log_proba(X))
+
+
+def _estimate(first: LabelModel, last: LabelModel, frequency: Array) -> FractionEstimate:
+    """Say what the probabilities of the first fit, and of all together, mean."""
+    most = first.most
+    if first.is_noisy:
+        low = float(first.possible.min())
+        reason = (
+            f"Predictions disagree with labels at any confidence: a noise rate below {low:.0%} is ruled out."
+        )
+        return FractionEstimate(*fraction_of(last, frequency), True, reason)
+    if first.is_clean:
+        reason = f"Confident predictions agree with the labels: a noise rate above {max(most, 0.001):.1%} is ruled out."
+        return FractionEstimate(1.0, most / 2, True, reason)
+    if first.capable:
+        reason = f"The labels leave open whether none are noisy, or up to {most:.0%}: all are kept."
+    else:
+        reason = (
+            "The model predicts too few of the labels to tell noisy ones from hard samples: all are kept."
+        )
+    return FractionEstimate(1.0, min(most / 2, 0.5), False, reason)
 
 
 def probabilities(model: Any, x: Any, classes: Array) -> Array:

@@ -1,15 +1,20 @@
 """Label noise around the probabilities of any classifier.
 
-A label is that of the true class with probability ``1 - eps``, and else any of K classes; the true class follows the
-classifier's probabilities p(x), calibrated by a temperature. So
+A label is that of the true class k with probability ``1 - rho``, and else another one, drawn from ``S[k]``; the true
+class follows the classifier's probabilities p(x), calibrated by a temperature. So
 
-    q(y | x) = (1 - eps) p_y(x) + eps / K,        P(clean | x, y) = (1 - eps + eps / K) p_y(x) / q(y | x).
+    q(y | x) = (1 - rho) p_y(x) + rho sum_k p_k(x) S[k, y],        P(clean | x, y) = (1 - rho) p_y(x) / q(y | x).
 
-Both parameters are fitted to out-of-fold probabilities by maximum likelihood. Whether a classifier that was spared the
-doubtful labels is better than one that learned all of them is then read from q at the *given* labels, all of them, with
-both parameters fitted for each: nothing that was cut is left out of the comparison, and calibration does not decide it.
+All is fitted to out-of-fold probabilities by maximum likelihood. S is even at first; with more than two classes it is
+fitted too, since people and machines confuse similar classes, and kept if it explains more than its parameters do by
+chance (Akaike's criterion). Labels are called clean only if they are so with S as fitted, kept or not.
 
-Reference: B. Frénay, M. Verleysen (2014), Classification in the presence of label noise: a survey.
+A classifier is unsure of some labels, and wrong about some of which it is sure, without any noise. What tells noise
+from that is a level of disagreement that no confidence gets below. The likelihood ratio says which rates that leaves
+possible: labels are noisy if all of these are above 5 %, and clean if all are below.
+
+Reference: B. Frénay, M. Verleysen (2014), Classification in the presence of label noise: a survey; A. P. Dempster,
+N. M. Laird, D. B. Rubin (1977), Maximum likelihood from incomplete data via the EM algorithm.
 """
 
 from __future__ import annotations
@@ -18,21 +23,60 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
+from inlier.fraction._label_noise import FEWEST, NEGLIGIBLE
 from inlier.sklearn._learners import Array
 
-TRUSTED = 2.0
-"""The gain in held-out log-likelihood, in its standard errors, above which noisy labels are a fact;
+REJECTED = 1.35
+"""Rates whose log-likelihood is so much below the largest are ruled out: a one-sided test with an error of 5 %;
 `python -m benchmarks.regressor_constants`."""
-SUSPECTED = 1.5
-"""Above this the weights are better than none, if not beyond doubt."""
-TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
-RATES = (1e-4, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)
-"""Values of eps that are tried."""
+CAPABLE = 0.65
+"""... and nothing is claimed if the classifier predicts less than this part of the labels that would be clean."""
+TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0)
+SMALL_RATES = (1e-4, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, NEGLIGIBLE)
+RATES = np.array(
+    (*SMALL_RATES, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.18, 0.21, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+)
+"""Values of rho that are tried."""
+PSEUDO_COUNT = 1.0
+"""One label, evenly spread, is added to the noisy ones of each class when S is fitted (Laplace)."""
+EM_STEPS = 20
 SMALLEST_SHARE = 0.2
 """No class keeps less than this share of its weight."""
-MOST = 20_000
-"""So many rows are enough to fit the noise."""
+MOST, MOST_NUMBERS = 20_000, 2_000_000
+"""So many rows, and so many probabilities, are enough to fit the noise."""
+
+
+@dataclass(frozen=True)
+class NoiseChannel:
+    """What happens to a label on its way into the data.
+
+    Args:
+        temperature: The power of the probabilities that calibrates them.
+        rate: rho.
+        target: S, [classes, classes].
+    """
+
+    temperature: float
+    rate: float
+    target: Array
+
+    def clean(self, label: Array, probability: Array) -> Array:
+        """Return the probability that each label is clean.
+
+        Args:
+            label: The label of each sample as a place among the classes, [n].
+            probability: Class probabilities, [n, classes].
+
+        Example:
+            >>> channel = NoiseChannel(1.0, 0.2, np.array([[0.0, 1.0], [1.0, 0.0]]))
+            >>> channel.clean(np.array([0, 1]), np.array([[0.9, 0.1], [0.9, 0.1]])).round(2)
+            array([0.97, 0.31])
+        """
+        p = softmax(self.temperature * _log(probability), axis=1)
+        given, other = _given(p, self.target, label)
+        return np.asarray((1 - self.rate) * given / ((1 - self.rate) * given + self.rate * other))
 
 
 @dataclass(frozen=True)
@@ -40,16 +84,20 @@ class LabelModel:
     """Noise and temperature around class probabilities.
 
     Args:
-        log_likelihood: ``log q(y | x)`` of each given label.
+        log_likelihood: Of all given labels, at each of ``RATES``, whatever else is fitted at its best.
+        unpenalized: The same without a penalty for the parameters of S.
+        agreement: The part of the labels that the classifier predicts.
+        total: How many labels there are.
         clean: The probability that each label is clean.
-        temperature: The power of the probabilities that calibrates them.
-        rate: eps.
+        channel: The most likely noise.
     """
 
     log_likelihood: Array
+    unpenalized: Array
+    agreement: float
+    total: float
     clean: Array
-    temperature: float
-    rate: float
+    channel: NoiseChannel
 
     @classmethod
     def fit(cls, label: Array, probability: Array, frequency: Array) -> LabelModel:
@@ -67,38 +115,88 @@ class LabelModel:
             >>> bool(model.clean[40:50].max() < 0.5 < 0.9 < model.clean[50:].min())
             True
         """
-        log_p, classes = np.log(np.clip(probability, 1e-12, 1.0)), probability.shape[1]
-        step, rates = max(len(label) // MOST, 1), np.array(RATES)
-        best = (-math.inf, 1.0, 0.0)
+        log_p = _log(probability)
+        n, classes = log_p.shape
+        step = max(n // MOST, n * classes // MOST_NUMBERS, 1)
+        some = label[::step], frequency[::step]
+        even = (1 - np.eye(classes)) / max(classes - 1, 1)
+        tried = []
         for temperature in TEMPERATURES:
-            p = _given(log_p[::step], label[::step], temperature)
-            likelihoods = frequency[::step] @ np.log(np.outer(p, 1 - rates) + rates / classes)
-            place = int(likelihoods.argmax())
-            best = max(best, (float(likelihoods[place]), temperature, float(rates[place])))
-        return cls.at(label, probability, best[1], best[2])
+            p = softmax(temperature * log_p[::step], axis=1)
+            tried.append((_profile(p, even, *some), 0.0, temperature, even))
+            if classes > 2:
+                target, parameters = _confusion(p, even, *some)
+                tried.append((_profile(p, target, *some), parameters, temperature, target))
+        best, _, temperature, target = max(tried, key=lambda one: float(one[0].max()) - one[1])
+        channel = NoiseChannel(temperature, float(RATES[best.argmax()]), target)
+        agreement = float(frequency @ (log_p.argmax(1) == label)) / max(float(frequency.sum()), 1e-12)
+        return cls(
+            np.max([profile - parameters for profile, parameters, _, _ in tried], axis=0),
+            np.max([profile for profile, *_ in tried], axis=0),
+            agreement,
+            float(frequency.sum()),
+            channel.clean(label, probability),
+            channel,
+        )
 
-    @classmethod
-    def at(cls, label: Array, probability: Array, temperature: float, rate: float) -> LabelModel:
-        """Return the same for other rows, with noise and temperature as they were fitted.
+    @property
+    def possible(self) -> Array:
+        """The rates that the likelihood does not rule out."""
+        return _possible(self.log_likelihood)
 
-        Args:
-            label: The label of each sample as a place among the classes, [n].
-            probability: Class probabilities, [n, classes].
-            temperature: The power of the probabilities.
-            rate: eps.
-        """
-        log_p, chance = np.log(np.clip(probability, 1e-12, 1.0)), rate / probability.shape[1]
-        p = _given(log_p, label, temperature)
-        total = (1 - rate) * p + chance
-        return cls(np.log(total), (1 - rate + chance) * p / total, temperature, rate)
+    @property
+    def most(self) -> float:
+        """The largest rate that is not ruled out, whatever S is."""
+        return float(_possible(self.unpenalized).max())
+
+    @property
+    def capable(self) -> bool:
+        """Whether the classifier predicts enough of the labels that are clean to be asked, and there are enough."""
+        rate = RATES[self.log_likelihood.argmax()]
+        return bool(self.agreement >= CAPABLE * (1 - rate)) and self.total >= FEWEST
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether labels are noisy beyond reasonable doubt."""
+        return self.capable and bool(self.possible.min() > NEGLIGIBLE)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is no noise that matters, beyond reasonable doubt."""
+        return self.capable and self.most <= NEGLIGIBLE
 
 
-def _given(log_p: Array, label: Array, temperature: float) -> Array:
-    """Return the calibrated probability of the given label."""
-    scaled = temperature * log_p
-    top = scaled.max(1)
-    chosen = scaled[np.arange(len(label)), label]
-    return np.asarray(np.exp(chosen - top) / np.exp(scaled - top[:, None]).sum(1))
+def _possible(log_likelihood: Array) -> Array:
+    """Return the rates that are not ruled out."""
+    return np.asarray(RATES[log_likelihood > log_likelihood.max() - REJECTED])
+
+
+def _log(probability: Array) -> Array:
+    return np.asarray(np.log(np.clip(probability.astype(np.float64), 1e-12, 1.0)))
+
+
+def _given(p: Array, target: Array, label: Array) -> tuple[Array, Array]:
+    """Return the probability of each given label if it is clean, and if it is not."""
+    return p[np.arange(len(label)), label], np.einsum("ik,ki->i", p, target[:, label]) + 1e-300
+
+
+def _profile(p: Array, target: Array, label: Array, frequency: Array) -> Array:
+    """Return the log-likelihood of the given labels at each rate of noise."""
+    given, other = _given(p, target, label)
+    return np.asarray(frequency @ np.log(np.outer(given, 1 - RATES) + np.outer(other, RATES)))
+
+
+def _confusion(p: Array, even: Array, label: Array, frequency: Array) -> tuple[Array, float]:
+    """Fit S, where the noisy labels of each class go; return it, and how many parameters that takes."""
+    given = frequency[:, None] * np.eye(len(even))[label]
+    target, rate, apart = even, 0.1, even > 0
+    for _ in range(EM_STEPS):
+        joint = p * ((1 - rate) * np.eye(len(even)) + rate * target)[:, label].T
+        counts = ((joint / (joint.sum(1, keepdims=True) + 1e-300)).T @ given) * apart
+        rate, noisy = counts.sum() / max(float(frequency.sum()), 1e-12), counts.sum(1, keepdims=True)
+        target = (counts + PSEUDO_COUNT * even) / (noisy + PSEUDO_COUNT)
+    # A row of S has as many free parameters as classes but two, as far as the pseudo-counts leave them free.
+    return target, (len(even) - 2) * float((noisy / (noisy + PSEUDO_COUNT)).sum())
 
 
 def keep_classes(weights: Array, label: Array, frequency: Array) -> Array:
@@ -128,10 +226,21 @@ def class_factors(held: Array, counted: Array) -> Array:
     return np.maximum(1.0, SMALLEST_SHARE / np.maximum(kept, 1e-12))
 
 
-def gain_score(better: LabelModel, baseline: LabelModel, frequency: Array) -> float:
-    """Return the gain in log-likelihood of the given labels, in its standard errors."""
-    gains = frequency * (better.log_likelihood - baseline.log_likelihood)
-    return float(gains.sum() / math.sqrt(float((gains**2).sum()) + 1e-12))
+def fraction_of(model: LabelModel, frequency: Array) -> tuple[float, float]:
+    """Return the fraction of clean labels, and its standard error.
+
+    Example:
+        >>> profile = np.where(np.abs(RATES - 0.2) < 0.04, 0.0, -9.0)
+        >>> channel = NoiseChannel(1.0, 0.2, np.array([[0.0, 1.0], [1.0, 0.0]]))
+        >>> model = LabelModel(profile, profile, 0.7, 100, np.full(100, 0.8), channel)
+        >>> value, error = fraction_of(model, np.ones(100))
+        >>> round(value, 2), round(error, 2)
+        (0.8, 0.04)
+    """
+    total = float(frequency.sum())
+    counted = math.sqrt(float(frequency @ (model.clean * (1 - model.clean)))) / total
+    width = float(np.ptp(model.possible)) / (2 * math.sqrt(2 * REJECTED))
+    return float(frequency @ model.clean) / total, max(counted, width)
 
 
 def with_mean(clean: Array, frequency: Array, fraction: float) -> Array:

@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.utils import Tags, check_array, check_random_state, column_or_1d, indexable
-from sklearn.utils.validation import _num_features, validate_data
+from sklearn.utils.validation import _num_features
 
-from inlier.fraction import FractionEstimate, GivenFraction
-from inlier.sklearn._base import Adaptive, frequency_of
-from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear, weight_argument
+from inlier.fraction import FractionEstimate, FractionEstimator, GivenFraction
+from inlier.sklearn._base import Adaptive, estimate_from, frequency_of
+from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear
 from inlier.sklearn._learners import Array, InSample, LeastSquares, OutOfFold
 from inlier.sklearn._robust import Data, Result, find_weights
 
@@ -42,7 +42,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     Args:
         estimator: Any regressor that takes ``sample_weight``; LinearRegression by default. In a pipeline the last
             step is weighted, or, with metadata routing enabled, the steps that request weights.
-        inlier_fraction: The fraction of inliers; "auto" to estimate it. A number is believed.
+        inlier_fraction: The fraction of inliers; "auto" to estimate it. A number is taken as given, and so is what a
+            :class:`~inlier.fraction.FractionEstimator` says of the squared errors of the fit that "auto" makes.
         cv: Where errors come from. "auto": from the fit itself for linear models with few columns (for least squares
             corrected for leverage, whatever the number), and from 3 shuffled folds for all others, which may memorise
             their samples. A number of folds or a splitter: out of fold.
@@ -76,45 +77,43 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     Models".
     """
 
-    def _base(self) -> Any:
-        return LinearRegression() if self.estimator is None else self.estimator
+    _default = LinearRegression
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the estimator to the inliers.
-
-        Args:
-            X: Inputs, as the estimator takes them.
-            y: Targets, [n].
-            sample_weight: Weights that multiply into those found here.
-
-        Returns:
-            The regressor itself.
-        """
-        weight_argument(self._base())
-        share = self._share()
-        validate_data(self, X, y, skip_check_array=True)
+    def _check_targets(self, y: Any) -> Array:
         y = column_or_1d(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), warn=True)
-        y = y.astype(np.float64)
-        sample_weight = self._check_weights(X, y, sample_weight)
+        return np.asarray(y, dtype=np.float64)
+
+    def _fit(self, X: Any, y: Array, sample_weight: Array, fraction: FractionEstimator | None) -> None:
         generator = check_random_state(self.random_state)
         learner = self._learner(X, y, generator)
         frequency = frequency_of(sample_weight)
         n = float(frequency.sum())
-        if share == 1 or n < FEWEST:
-            few = FractionEstimate(1.0, 0.0, False, f"{n:.0f} rows are too few to tell errors from noise.")
-            estimate = few if share is None else GivenFraction(share).estimate()
-            errors = y - learner.fit(sample_weight).predictions
-            self._finish(X, y, sample_weight, np.ones(len(y)), np.ones(len(y)), errors**2, estimate, 1)
-            return self
         variant = None if isinstance(learner, LeastSquares) else absolute_error_variant(self._base())
-        found = find_weights(learner, Data(y, sample_weight, frequency, share), variant, generator)
-        if share is not None or found.evidence.trusted:
+
+        def find(share: float | None) -> Result:
+            return find_weights(learner, Data(y, sample_weight, frequency, share), variant, generator)
+
+        found = given = None
+        if isinstance(fraction, GivenFraction):
+            given = fraction.estimate()
+        elif n >= FEWEST:
+            found = find(None)
+            given = None if fraction is None else estimate_from(fraction, found.errors**2)
+        if n < FEWEST or (given is not None and given.value == 1):
+            few = FractionEstimate(1.0, 0.0, False, f"{n:.0f} rows are too few to tell errors from noise.")
+            errors = y - learner.fit(sample_weight).predictions
+            ones = np.ones(len(y))
+            self._finish(X, y, sample_weight, ones, ones, errors**2, given or few, 1)
+            return
+        if given is not None:
+            found = find(given.value)
+        assert found is not None
+        if given is not None or found.evidence.trusted:
             weights = found.probability
         else:
             weights = found.bounded if found.soft else np.ones(len(y))
-        estimate = estimate_of(found, n) if share is None else GivenFraction(share).estimate()
+        estimate = given or estimate_of(found, n)
         self._finish(X, y, sample_weight, weights, found.probability, found.errors**2, estimate, found.n_iter)
-        return self
 
     def _learner(self, X: Any, y: Array, generator: np.random.RandomState) -> LeastSquares | InSample:
         """Choose where errors come from, as ``cv`` says."""

@@ -13,7 +13,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from inlier.sklearn import AdaptiveClassifier
-from inlier.sklearn._labels import LabelModel, gain_score, keep_classes
+from inlier.sklearn._labels import LabelModel, keep_classes
 from tests.sklearn.problems import two_classes
 
 
@@ -48,7 +48,7 @@ def test_noise_is_proven_or_nothing_is_done():
         600, 10, n_informative=4, n_clusters_per_class=1, class_sep=0.4, flip_y=0.0, random_state=0
     )
     model = AdaptiveClassifier(random_state=0).fit(x, y)
-    assert not model.fraction_estimate_.trusted
+    assert model.fraction_estimate_.value == 1
     assert (model.weights_ == 1).all()
     given = AdaptiveClassifier(inlier_fraction=0.8, random_state=0).fit(x, y)
     assert given.fraction_estimate_.trusted
@@ -115,5 +115,35 @@ def test_the_label_model_finds_the_noise_of_a_good_classifier():
     model = LabelModel.fit(y, np.column_stack((1 - up, up)), np.ones(len(y)))
     assert model.clean.mean() == pytest.approx(1 - bad.mean(), abs=0.03)
     assert average_precision_score(bad, -model.clean) > 0.9
+    assert model.is_noisy
     blind = LabelModel.fit(y, np.full((len(y), 2), 0.5), np.ones(len(y)))
-    assert gain_score(model, blind, np.ones(len(y))) > 5
+    assert not blind.is_noisy
+    assert not blind.is_clean
+
+
+def test_clean_classes_are_said_to_be_clean_and_one_in_ten_flipped_is_not():
+    x, y, _, _ = two_classes(600, noise=0.0)
+    estimate = AdaptiveClassifier(random_state=0).fit(x, y).fraction_estimate_
+    assert (estimate.value, estimate.trusted) == (1.0, True)
+    assert 0 < estimate.standard_error < 0.025
+    x, y, _, _ = two_classes(600, noise=0.1)
+    estimate = AdaptiveClassifier(random_state=0).fit(x, y).fraction_estimate_
+    assert not (estimate.value == 1.0 and estimate.trusted)
+
+
+def test_noise_between_similar_classes_is_not_taken_for_even_noise():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 6, size=3000)
+    bad = rng.uniform(size=3000) < 0.2
+    y = np.where(bad, truth ^ 1, truth)  # Each class has one that it is taken for.
+    logits = 1.0 * rng.normal(size=(3000, 6))
+    logits[np.arange(3000), truth] += 5
+    probability = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    model = LabelModel.fit(y, probability, np.ones(3000))
+    assert model.is_noisy
+    assert model.clean.mean() == pytest.approx(0.8, abs=0.03)
+    flipped, far = (0.5 * np.eye(6)[0] + 0.5 * np.eye(6)[k] for k in (1, 3))
+    both = LabelModel.fit(np.append(y, [0, 0]), np.vstack((probability, flipped, far)), np.ones(3002)).clean[
+        -2:
+    ]
+    assert both[0] < both[1]  # As likely by the classifier, but noise goes from 1 to 0, and not from 3 to 0.

@@ -16,9 +16,10 @@ from sklearn.svm import SVR, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from inlier.fraction import FractionEstimate, FromLosses
 from inlier.sklearn import AdaptiveClassifier, AdaptiveRegressor
 from inlier.sklearn._introspection import is_linear
-from tests.sklearn.problems import line
+from tests.sklearn.problems import line, two_classes
 
 
 @parametrize_with_checks([AdaptiveRegressor(random_state=0), AdaptiveClassifier(random_state=0)])
@@ -47,6 +48,30 @@ def test_wrong_parameters_are_named(parameters, message):
     x, y, _, _ = line(60)
     with pytest.raises(ValueError, match=message):
         AdaptiveRegressor(**parameters).fit(x, y)
+
+
+class HalfOfTheLosses(FromLosses):
+    """An estimator that counts the losses it is shown."""
+
+    shown = 0
+
+    def observe(self, histogram):
+        type(self).shown = int(histogram.total)
+
+    def estimate(self):
+        return FractionEstimate(0.5, 0.1, self.shown > 0, "Half of them.")
+
+
+@pytest.mark.parametrize("kind", [AdaptiveRegressor, AdaptiveClassifier], ids=lambda kind: kind.__name__)
+def test_a_fraction_estimator_is_shown_the_losses_and_taken_as_given(kind):
+    x, y, _, _ = line(200) if kind is AdaptiveRegressor else two_classes(200)
+    estimator = HalfOfTheLosses()
+    HalfOfTheLosses.shown = 0
+    model = kind(inlier_fraction=estimator, random_state=0).fit(x, y)
+    assert HalfOfTheLosses.shown == len(y)
+    assert model.fraction_estimate_ == FractionEstimate(0.5, 0.1, True, "Half of them.")
+    assert model.weights_.min() < 0.5
+    assert model.inlier_fraction is estimator
 
 
 def test_pipelines_pass_weights_to_the_last_step_or_where_requested():
