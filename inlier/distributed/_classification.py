@@ -212,14 +212,14 @@ def fit_classification(
     )
     begin = Logits(np.zeros((rows, inputs + 1)))
     one = _minimize(passes, plan, base, begin, None, "unweighted")
-    weights = _weights(passes, plan, (one,), x, label, share)
     used = bool((small.weights_ != 1).any())
+    weights = _weights(passes, plan, (one,), x, label, share)
     final = one
     if used:
         two = _minimize(passes, plan, base, one, weights, "doubtful")
         weights = _weights(passes, plan, (one, two), x, label, share)
         final = _minimize(passes, plan, base, two, weights, "final")
-    scorer = LabelScorer(plan, weights, used, share == 1)
+    scorer = LabelScorer(plan, weights, used, fraction == 1)
     return Fitted(_model(base, final, plan.target.classes), small.fraction_estimate_, scorer, 3)
 
 

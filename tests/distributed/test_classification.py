@@ -79,7 +79,8 @@ def test_noisy_labels_are_found_as_in_memory(classes, tmp_path):
     recall = suspects.num_rows * precision / wrong.sum()
     doubtful = memory.inlier_probability_ < 0.5
     assert precision > wrong[doubtful].mean() - 0.05
-    assert recall > (wrong & doubtful).sum() / wrong.sum() - 0.1
+    # How many are below 1/2 depends on the last digits of temperature and rate, whose likelihood is flat.
+    assert recall > (wrong & doubtful).sum() / wrong.sum() - 0.2
 
 
 def test_a_given_fraction_is_believed(tmp_path):
@@ -98,7 +99,7 @@ def test_few_rows_are_fitted_in_memory(tmp_path):
     x, y = inputs(fitted, table), np.array(table["y"].to_pylist(), dtype=object)
     memory = AdaptiveClassifier(LogisticRegression(max_iter=300), random_state=0).fit(x, y)
     np.testing.assert_allclose(fitted.pipeline.named_steps["model"].coef_, memory.estimator_.coef_, rtol=1e-6)
-    assert fitted.inlier_fraction == memory.inlier_fraction_
+    assert fitted.inlier_fraction == pytest.approx(memory.inlier_fraction_, rel=1e-9)
 
 
 def test_a_rare_class_outside_of_the_sample_is_kept(tmp_path, monkeypatch):

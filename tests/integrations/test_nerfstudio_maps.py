@@ -41,13 +41,13 @@ def test_the_sheet_shows_all_images_most_suspect_first_and_loads_nothing(tmp_pat
     images = [
         WeightedImage("clean.png", image, weights()),
         WeightedImage("unseen.png", image, unseen),
-        WeightedImage("bad <b>.jpg", image, weights(outliers=12)),
+        WeightedImage("bad <b>.jpg", image, weights(outliers=12), stops=-1.25),
     ]
     sheet = write_maps(images, tmp_path / "maps", "My <scene>")
     page = sheet.read_text()
     assert sheet == tmp_path / "maps" / "index.html"
     assert page.index("bad &lt;b&gt;.jpg") < page.index("clean.png") < page.index("unseen.png")
-    assert "50 % outliers" in page
+    assert "50 % outliers, 1.2 stops darker" in page
     assert "never seen" in page
     assert "25 % of the pixels of 3 images" in page
     assert "My &lt;scene&gt;" in page

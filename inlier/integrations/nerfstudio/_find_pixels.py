@@ -19,6 +19,7 @@ from torch import Tensor
 from inlier._errors import InputError
 from inlier.integrations.nerfstudio._kernel_schedule import current_kernel
 from inlier.integrations.nerfstudio._maps import WeightedImage, write_maps
+from inlier.integrations.nerfstudio._photo_gains import PhotoGains
 from inlier.integrations.nerfstudio._pixels import PixelIndex
 from inlier.integrations.nerfstudio._silence import quiet
 from inlier.nn import Robust
@@ -60,14 +61,18 @@ def find(output: Path, out: Path | None = None) -> PixelMaps:
             "outputs/SCENE/robust-nerfacto/TIME"
         )
     config = _read_config(folder / "config.yml")
-    weights = _pixel_weights(_last_checkpoint(folder), config["pipeline"]["model"])
+    checkpoint = _last_checkpoint(folder)
+    weights = _pixel_weights(checkpoint, config["pipeline"]["model"])
     paths = _training_images(config["pipeline"]["datamanager"])
     if len(paths) != len(weights):
         raise InputError(
             f"the scene has {len(paths)} training images, but the checkpoint has {len(weights)}: the scene "
             "has changed since the training"
         )
-    images = (WeightedImage(path.name, path, weight) for path, weight in zip(paths, weights, strict=True))
+    stops = _stops(checkpoint, len(paths))
+    images = (
+        WeightedImage(path.name, path, *seen) for path, *seen in zip(paths, weights, stops, strict=True)
+    )
     title = f"{folder.parent.parent.name} · {config.get('method_name', '')}"
     return PixelMaps(write_maps(images, out or folder / "suspects", title), len(paths))
 
@@ -133,6 +138,15 @@ def _pixel_weights(state: dict[str, Tensor], model: dict[str, Any]) -> list[Tens
         raise InputError(f"{error}; was it saved by another version of inlier?") from None
     pixels, weights = PixelIndex(state[f"{MODEL}camera_sizes"]), robust.inlier_probability()
     return [pixels.image(weights, image) for image in range(len(pixels.sizes))]
+
+
+def _stops(state: dict[str, Tensor], photos: int) -> list[float]:
+    """Return by how many stops each training image is brighter than the others."""
+    gains = PhotoGains(photos)
+    sums = state.get(f"{MODEL}photo_gains.sums")
+    if sums is not None and sums.shape == gains.sums.shape:
+        gains.sums.copy_(sums)
+    return [float(gain) for gain in gains.gains().log2().mean(1)]
 
 
 def _training_images(manager: dict[str, Any]) -> list[Path]:

@@ -23,6 +23,9 @@ SHEET = "index.html"
 SIDE = 320
 """Pixels of the longer side of an image in the contact sheet."""
 
+SMALLEST_STOPS = 0.2
+"""Smaller differences of exposure are not shown."""
+
 
 @dataclass(frozen=True)
 class WeightedImage:
@@ -33,11 +36,13 @@ class WeightedImage:
         image: The image itself: a path, a Pillow image or an array, as
             :func:`inlier.report._thumbnails.thumbnail` takes it.
         weights: The weight of each pixel in [0, 1], [H, W], NaN where a pixel was never seen.
+        stops: By how many stops (powers of 2) the image is brighter than the others.
     """
 
     name: str
     image: Any
     weights: Tensor
+    stops: float = 0.0
 
 
 def outlier_map(weights: Tensor) -> bytes:
@@ -107,7 +112,7 @@ def write_maps(images: Iterable[WeightedImage], folder: Path, title: str) -> Pat
         share = outlier_share(image.weights)
         card = {
             "name": image.name,
-            "share": "never seen" if math.isnan(share) else f"{percent(share)} outliers",
+            "share": "never seen" if math.isnan(share) else f"{percent(share)} outliers{_exposure(image)}",
             "image": base64.b64encode(thumbnail(image.image, SIDE)).decode(),
             "map": base64.b64encode(_small(content)).decode(),
         }
@@ -132,6 +137,12 @@ def write_maps(images: Iterable[WeightedImage], folder: Path, title: str) -> Pat
     )
     write_whole(folder / SHEET, page.encode("utf-8", "replace"))
     return folder / SHEET
+
+
+def _exposure(image: WeightedImage) -> str:
+    if abs(image.stops) < SMALLEST_STOPS:
+        return ""
+    return f", {abs(image.stops):.1f} stops {'brighter' if image.stops > 0 else 'darker'}"
 
 
 def _small(content: bytes) -> bytes:

@@ -28,6 +28,7 @@ from inlier.integrations.nerfstudio._null_model import (
     null_errors,
     remembered_losses,
 )
+from inlier.integrations.nerfstudio._photo_gains import PhotoGains
 from inlier.integrations.nerfstudio._pixels import PixelIndex
 from inlier.nn import Robust
 
@@ -66,6 +67,9 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     null_correction: bool = True
     """Whether the loss that outliers are expected to add is subtracted, where the fraction is auto and hold is
     1: else many outliers draw all colours towards their mean, whence no weights lead back."""
+    photo_gains: bool = False
+    """Whether each photo has a gain for each colour, fitted after robust_warmup: its exposure. For photos of which some
+    are exposed wrongly; where all are alike, the gains of neighbours drift with the scene."""
     robustnerf_quantile: float = 0.5
     """Quantile of errors below which RobustNeRF's rule takes a pixel for an inlier."""
     robust_patch: int = 16
@@ -102,6 +106,7 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         self.last_kept: Tensor | None = None
         """The weights of the rays of the last training batch, in its order."""
         self._pixels: PixelIndex | None = None
+        self.photo_gains = PhotoGains(self.num_train_data) if self.config.photo_gains else None
         self._make_robust(None)
 
     def _populate_nerfacto(self) -> None:
@@ -166,8 +171,18 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         target, prediction = self.rgb_loss.take()
         if self.training and self.config.rule != "none":
             index = None if self._pixels is None else self._pixels.of(batch["indices"]).to(target.device)
+            photo = batch["indices"][:, 0].to(target.device)
+            exposed, target = target, self._exposed_as_usual(target, prediction, photo)
             losses["rgb_loss"] = self._colour_loss(prediction, target, index, metrics_dict)
+            if self.photo_gains is not None and self.last_kept is not None:
+                self.photo_gains.observe(prediction, exposed, self.last_kept, photo)
         return losses
+
+    def _exposed_as_usual(self, target: Tensor, prediction: Tensor, photo: Tensor) -> Tensor:
+        """Return the colours without the exposure of their photos, once the scene has taken shape."""
+        if self.photo_gains is None or self.robust is None or not self.robust.is_warm:
+            return target
+        return self.photo_gains.corrected(target, prediction, photo)
 
     def _colour_loss(
         self,
