@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from markdown.extensions.toc import slugify
 
+import inlier.distributed
 import inlier.report
 import inlier.sklearn
 from inlier import kernels
@@ -266,7 +267,8 @@ def test_every_public_name_is_in_the_reference():
         pkgutil.resolve_name(name)
         for name in re.findall(r"^::: (inlier\.(?!integr)\S+)$", text, re.MULTILINE)
     }
-    for module in (inlier, inlier.fraction, inlier.kernels, inlier.nn, inlier.report, inlier.sklearn):
+    modules = (inlier.distributed, inlier.fraction, inlier.kernels, inlier.nn, inlier.report, inlier.sklearn)
+    for module in (inlier, *modules):
         public = {name: getattr(module, name) for name in module.__all__}
         names = [
             name for name, value in public.items() if not inspect.ismodule(value) and value not in written
