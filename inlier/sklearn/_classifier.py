@@ -27,9 +27,9 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     Out-of-fold probabilities say which labels are doubtful, and a model of label noise around them
     (:mod:`inlier.sklearn._labels`) which rates of noise are possible at all.
 
-    - All of these are above 5 %: the labels are noisy. Each is weighted by ``u_i = P(label i is clean)``, from these
-      probabilities and from those of fits with such weights; no class keeps less than a fifth of its weight.
-      ``fraction_estimate_.trusted`` is true.
+    - All of these are above 5 %, and fits with less weight on doubtful labels predict the given ones better: the labels
+      are noisy. Each is weighted by ``u_i = P(label i is clean)``, from the probabilities without and with weights;
+      no class keeps less than a fifth of its weight. ``fraction_estimate_.trusted`` is true.
     - All are below 5 %: no errors were found, and that is trusted too. All weights are 1.
     - Neither, or the estimator predicts too few labels to be asked: all weights are 1, and nothing is trusted.
 
@@ -76,16 +76,21 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         learner = OutOfFold(self._base(), X, y, self._probabilities, self._folds(X, y, generator))
         frequency = frequency_of(sample_weight)
 
-        def model(probability: Array) -> LabelModel:
-            return LabelModel.fit(label, probability, frequency)
+        def model(probability: Array, rows: Any = slice(None)) -> LabelModel:
+            return LabelModel.fit(label[rows], probability, frequency[rows])
+
+        def doubts(rows: Array, probability: Array) -> Array:
+            return keep_classes(model(probability, rows).clean, label[rows], frequency[rows])
 
         probability = learner.fit(sample_weight).predictions
         first = last = model(probability)
         noisy = fraction is not None or first.is_noisy
         if noisy:
-            weights = keep_classes(first.clean, label, frequency)
-            # Both together rank better than either alone.
-            probability = (probability + learner.fit(weights * sample_weight).predictions) / 2
+            spared = learner.fit_reweighted(sample_weight, learner.nested(sample_weight), doubts).predictions
+            # A model that knows little looks like noise to itself; but it does not get better by leaving labels out.
+            noisy = fraction is not None or model(spared).likelier_than(first)
+        if noisy:
+            probability = (probability + spared) / 2  # Both together rank better than either alone.
             last = model(probability)
         clean = last.clean
         losses = -np.log(np.clip(probability[np.arange(len(y)), label].astype(np.float64), 1e-15, 1.0))
@@ -93,7 +98,7 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
             estimate = estimate_from(fraction, losses)
             clean = with_mean(clean, frequency, estimate.value) if estimate.value < 1 else np.ones(len(y))
         else:
-            estimate = _estimate(first, last, frequency)
+            estimate = _estimate(first, last if noisy else None, frequency)
         weights = keep_classes(clean, label, frequency) if noisy else np.ones(len(y))
         self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + noisy)
         self.suspected_label_ = self.classes_[probability.argmax(1)]
@@ -114,15 +119,15 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         return np.asarray(self.estimator_.predict_log_proba(X))
 
 
-def _estimate(first: LabelModel, last: LabelModel, frequency: Array) -> FractionEstimate:
-    """Say what the probabilities of the first fit, and of all together, mean."""
+def _estimate(first: LabelModel, noisy: LabelModel | None, frequency: Array) -> FractionEstimate:
+    """Say what the probabilities of the first fit, and, if labels are noisy, of both together, mean."""
     most = first.most
-    if first.is_noisy:
+    if noisy is not None:
         low = float(first.possible.min())
         reason = (
             f"Predictions disagree with labels at any confidence: a noise rate below {low:.0%} is ruled out."
         )
-        return FractionEstimate(*fraction_of(last, frequency), True, reason)
+        return FractionEstimate(*fraction_of(noisy, frequency), True, reason)
     if first.is_clean:
         reason = f"Confident predictions agree with the labels: a noise rate above {max(most, 0.001):.1%} is ruled out."
         return FractionEstimate(1.0, most / 2, True, reason)

@@ -155,6 +155,10 @@ class LabelModel:
         rate = RATES[self.log_likelihood.argmax()]
         return bool(self.agreement >= CAPABLE * (1 - rate)) and self.total >= FEWEST
 
+    def likelier_than(self, other: LabelModel) -> bool:
+        """Whether another model of the same labels is ruled out by this one."""
+        return bool(self.log_likelihood.max() > other.log_likelihood.max() + REJECTED)
+
     @property
     def is_noisy(self) -> bool:
         """Whether labels are noisy beyond reasonable doubt."""

@@ -23,6 +23,8 @@ from inlier.sklearn._introspection import weight_argument
 Array = npt.NDArray[Any]
 Predict = Callable[[Any, Any], Array]
 """From a fitted estimator and X to predictions."""
+Reweight = Callable[[Array, Array], Array]
+"""From row numbers and their predictions to weights."""
 
 BLOCK = 1024
 """Rows multiplied at a time: they stay in cache, and are too few for BLAS to wake its threads."""
@@ -205,6 +207,45 @@ class OutOfFold(InSample):
             # In a tiny table all weights of a fold may be 0: an unweighted fit is better than none.
             usable = weights if weights[train].any() else np.ones_like(weights)
             model = self._fitted(usable, train)
+            parts.append((test, self.predictor(model, _safe_indexing(self.x, test))))
+        return Fit(_joined(parts, len(self.y)))
+
+    def nested(self, weights: Array) -> list[tuple[Array, Array]]:
+        """Return for each fold the other rows, and their predictions by fits which have not seen that fold either.
+
+        For each pair of folds a fit without both predicts both. Weights that come from these predictions know nothing
+        of the fold, so that :meth:`fit_reweighted` can be compared with an unweighted fit.
+        """
+        tests = [test for _, test in self.folds]
+        seen: list[list[tuple[Array, Array]]] = [[] for _ in tests]
+        for a in range(len(tests)):
+            for b in range(a):
+                others = np.concatenate(
+                    [test for c, test in enumerate(tests) if c not in (a, b)] or [tests[b]]
+                )
+                model = self._fitted(weights, np.sort(others))
+                for one, other in ((a, b), (b, a)):
+                    seen[one].append(
+                        (tests[other], self.predictor(model, _safe_indexing(self.x, tests[other])))
+                    )
+        return [
+            (np.concatenate([rows for rows, _ in known]), np.concatenate([part for _, part in known]))
+            for known in seen
+        ]
+
+    def fit_reweighted(self, weights: Array, known: list[tuple[Array, Array]], reweight: Reweight) -> Fit:
+        """Fit once for each fold, with weights from predictions that have not seen it.
+
+        Args:
+            weights: The user's weights.
+            known: What :meth:`nested` returned.
+            reweight: From row numbers and their predictions to further weights.
+        """
+        parts = []
+        for (_, test), (rows, predictions) in zip(self.folds, known, strict=True):
+            further = np.zeros(len(self.y))
+            further[rows] = reweight(rows, predictions)
+            model = self._fitted(weights * further, np.sort(rows))
             parts.append((test, self.predictor(model, _safe_indexing(self.x, test))))
         return Fit(_joined(parts, len(self.y)))
 
