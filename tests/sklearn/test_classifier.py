@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -129,6 +130,27 @@ def test_clean_classes_are_said_to_be_clean_and_one_in_ten_flipped_is_not():
     x, y, _, _ = two_classes(600, noise=0.1)
     estimate = AdaptiveClassifier(random_state=0).fit(x, y).fraction_estimate_
     assert not (estimate.value == 1.0 and estimate.trusted)
+
+
+class Stubborn(ClassifierMixin, BaseEstimator):
+    """A classifier that is sure of its one rule, whatever it is shown."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        up = expit(8 * X[:, 0])
+        return np.column_stack((1 - up, up))
+
+
+def test_a_model_that_cannot_learn_more_does_not_call_labels_noisy():
+    x = np.random.default_rng(0).normal(size=(1000, 2))
+    y = ((x[:, 0] > 0) ^ (x[:, 1] > 1)).astype(int)  # A rule that it does not know.
+    assert LabelModel.fit(y, Stubborn().fit(x, y).predict_proba(x), np.ones(1000)).is_noisy
+    model = AdaptiveClassifier(Stubborn(), random_state=0).fit(x, y)
+    assert not model.fraction_estimate_.trusted
+    assert (model.weights_ == 1).all()
 
 
 def test_noise_between_similar_classes_is_not_taken_for_even_noise():
