@@ -303,6 +303,7 @@ class RobustCrossEntropy(RobustModule):
         return {"kernel": torch.tensor(list(b"margins"), dtype=torch.uint8)}
 
     _counts_losses = False
+    _has_wide_tags = True
 
 
 def _margins(rows: Tensor, given: Tensor) -> Tensor:

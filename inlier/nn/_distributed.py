@@ -50,10 +50,11 @@ class Exchange:
 
     Args:
         process_group: The processes that train together; all of them by default.
+        wide_tags: Whether tags take 64 bits, not 32.
     """
 
-    def __init__(self, process_group: dist.ProcessGroup | None = None) -> None:
-        self.process_group = process_group
+    def __init__(self, process_group: dist.ProcessGroup | None = None, wide_tags: bool = False) -> None:
+        self.process_group, self.wide_tags = process_group, wide_tags
         self.rows = 0
         """The number of rows in a message; all processes have the same."""
         self._own: dist.ProcessGroup | None = None
@@ -62,10 +63,10 @@ class Exchange:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process: a copy begins to exchange anew."""
-        return {"process_group": None}
+        return {"wide_tags": self.wide_tags}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        Exchange.__init__(self)
+    def __setstate__(self, state: dict[str, bool]) -> None:
+        Exchange.__init__(self, **state)  # type: ignore[arg-type]
 
     @property
     def world(self) -> int:
@@ -85,7 +86,7 @@ class Exchange:
         Raises:
             RuntimeError: On every process, if one of them was called otherwise than the others, or refused.
         """
-        columns = 1 + 2 * (batch.index is not None) + (4 + 8) * (batch.tags is not None)
+        columns = 1 + 2 * (batch.index is not None) + (4 + 8 * self.wide_tags) * (batch.tags is not None)
         if self.columns is not None and columns != self.columns:
             self.refuse(batch.values.device)
             raise ValueError(
@@ -98,10 +99,9 @@ class Exchange:
         parts = iter(body.unbind(1))
         values = next(parts).contiguous().view(torch.float32)
         index = next(parts).long() if batch.index is not None else None
-        tags = None
-        if batch.tags is not None:
-            low, high = (next(parts).long() for _ in range(2))
-            tags = (high << 32) | (low & 0xFFFFFFFF)
+        tags = next(parts).long() if batch.tags is not None else None
+        if tags is not None and self.wide_tags:
+            tags = (next(parts).long() << 32) | (tags & 0xFFFFFFFF)
         return Batch.of(values, index, tags), received[:, PART].contiguous().view(torch.float32).sum()
 
     def refuse(self, device: torch.device) -> None:
@@ -134,7 +134,7 @@ class Exchange:
             body = message[HEADER:].view(self.rows, width)
             body[:, 0].view(torch.float32).fill_(ABSENT)
             fits = min(count, self.rows)
-            upper = None if batch.tags is None else batch.tags >> 32
+            upper = batch.tags >> 32 if self.wide_tags and batch.tags is not None else None
             filled = [batch.values.view(torch.int32), batch.index, batch.tags, upper]
             for column, numbers in enumerate(x for x in filled if x is not None):
                 body[:fits, column] = numbers[:fits].to(torch.int32)

@@ -61,7 +61,7 @@ class RobustModule(nn.Module, ABC):
         self.update_every = update_every
         self._window = LossWindow(estimator, window, num_groups)
         self._memory = SampleMemory(running_mean, samples)
-        self._exchange = Exchange(process_group)
+        self._exchange = Exchange(process_group, self._has_wide_tags)
         self.bad_losses = 0
         """How many losses were infinite or NaN up to the last update; each got weight 0."""
         self.history = History()
@@ -75,6 +75,9 @@ class RobustModule(nn.Module, ABC):
         self._handle = _compile.register(self)
 
     # What a loss must say of itself.
+
+    _has_wide_tags = False
+    """Whether tags take 64 bits, not 32, on their way to other processes."""
 
     @abstractmethod
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:

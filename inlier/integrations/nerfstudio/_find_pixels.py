@@ -71,7 +71,8 @@ def find(output: Path, out: Path | None = None) -> PixelMaps:
         )
     stops = _stops(checkpoint, len(paths))
     images = (
-        WeightedImage(path.name, path, *seen) for path, *seen in zip(paths, weights, stops, strict=True)
+        WeightedImage(path.name, path, weight, stop)
+        for path, weight, stop in zip(paths, weights, stops, strict=True)
     )
     title = f"{folder.parent.parent.name} · {config.get('method_name', '')}"
     return PixelMaps(write_maps(images, out or folder / "suspects", title), len(paths))
