@@ -131,7 +131,12 @@ def _estimate(first: LabelModel, noisy: LabelModel | None, frequency: Array) -> 
     if first.is_clean:
         reason = f"Confident predictions agree with the labels: a noise rate above {max(most, 0.001):.1%} is ruled out."
         return FractionEstimate(1.0, most / 2, True, reason)
-    if first.capable:
+    if first.is_noisy:
+        reason = (
+            f"Predictions disagree with labels as if {1 - fraction_of(first, frequency)[0]:.0%} were noisy, but less "
+            "weight on these makes them no better: all are kept."
+        )
+    elif first.capable:
         reason = f"The labels leave open whether none are noisy, or up to {most:.0%}: all are kept."
     else:
         reason = (

@@ -150,6 +150,7 @@ def test_a_model_that_cannot_learn_more_does_not_call_labels_noisy():
     assert LabelModel.fit(y, Stubborn().fit(x, y).predict_proba(x), np.ones(1000)).is_noisy
     model = AdaptiveClassifier(Stubborn(), random_state=0).fit(x, y)
     assert not model.fraction_estimate_.trusted
+    assert "makes them no better" in model.fraction_estimate_.reason
     assert (model.weights_ == 1).all()
 
 
