@@ -184,7 +184,13 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("spoil", PROBLEMS, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(spoil, id=spoil.__name__, marks=() if spoil is break_file else pytest.mark.slow)
+        for spoil in PROBLEMS
+    ],
+)
 def test_a_part_that_cannot_be_used_is_named_and_refused_or_skipped(spoil, tmp_path, monkeypatch):
     table = mixed(17_000)
     folder = write_parts(table, tmp_path / "data", [8000, 8400])
