@@ -612,6 +612,7 @@ class TestState:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "trials"), [(0.0, 2), (0.2, 2), (0.4, 2), (0.6, 3), (0.8, 5)])
+@pytest.mark.timeout(1200)
 def test_nothing_to_tune_on_the_papers_regression(rate, trials):
     """Robust() without an argument, 10^6 samples seen: within 1.5 x of least squares on the inliers alone."""
     errors, floors = [], []
