@@ -217,6 +217,30 @@ def test_the_kernel_becomes_hard_after_the_warm_up_where_most_pixels_are_inliers
 
 
 @needs_fox
+def test_photos_are_compared_without_their_exposure_once_the_warm_up_is_over(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path, robust_warmup=1, photo_gains=True)).pipeline
+    model = pipeline.model
+    one_step(pipeline)
+    # All photos but one are as bright as the scene; that one is a hundred times as bright.
+    model.photo_gains.sums[:] = 1.0
+    model.photo_gains.sums[0, 3] = 100.0
+    target, photo = torch.full((8, 3), 0.5), torch.tensor([0, 3] * 4)
+    corrected = model._exposed_as_usual(target, torch.zeros(8, 3), photo)
+    torch.testing.assert_close(corrected[:2], torch.tensor([[0.5] * 3, [0.005] * 3]))
+    before = model.photo_gains.sums.clone()
+    losses, _, _ = one_step(pipeline)
+    assert bool(losses["rgb_loss"].isfinite())
+    assert not torch.equal(model.photo_gains.sums, before)
+    assert "photo_gains.sums" in model.state_dict()
+
+
+def test_the_model_of_splats_can_be_configured():
+    from inlier.integrations.nerfstudio._splats import RobustSplatfactoModel, RobustSplatfactoModelConfig
+
+    assert RobustSplatfactoModelConfig(inlier_fraction=0.8)._target is RobustSplatfactoModel
+
+
+@needs_fox
 def test_a_kernel_that_is_named_stays(tmp_path):
     pipeline = trainer_of(tiny(tmp_path, robust_warmup=1, kernel="tukey")).pipeline
     for step in range(2):
