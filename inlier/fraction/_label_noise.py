@@ -316,7 +316,8 @@ class LabelNoise:
                 "Confident predictions disagree with labels no more often than they are wrong themselves."
             )
             error = max(known.standard_error, known.high / 2)
-            self._last = FractionEstimate(1.0, error, known.is_trusted, reason)
+            is_sure = known.is_trusted and error <= NEGLIGIBLE
+            self._last = FractionEstimate(1.0, error, is_sure, reason)
             return self._last
         rho = min(max(noise_rate(histogram), known.low), known.high)
         if not known.is_out_of_sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -139,6 +140,20 @@ class RobustCrossEntropy(RobustModule):
         self._require_memory()
         tags = self.sample_tags()
         return torch.full((self._memory.size,), -1) if tags is None else tags
+
+    def inlier_probability(self) -> Tensor:
+        """Return the probability that the label of each sample is clean, by dataset index: its weight.
+
+        Where labels count as clean all weights are 1. Then the probability is that with a noise rate of 0.001, so that
+        labels are still ranked.
+
+        Returns:
+            Probabilities, NaN for a sample that was never seen.
+        """
+        probability = super().inlier_probability()
+        if float(self._window.current[0, 0]) < UNSEEN:
+            return probability
+        return clean_probability(self._memory.means, math.log(1 / SMALLEST_RATE - 1), self._slope)
 
     tag_name = "suggested_label"
 

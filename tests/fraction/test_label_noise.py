@@ -116,3 +116,11 @@ def test_the_weight_is_the_slope_of_a_robust_kernel():
     odds = -torch.log(torch.expm1(r))
     expected = clean_probability(odds, float(-torch.log(torch.tensor(kappa))))
     torch.testing.assert_close(kernel.weight(r), expected)
+
+
+@pytest.mark.parametrize(("high", "trusted"), [(0.08, True), (0.28, False)])
+def test_labels_are_called_clean_only_if_no_other_rate_is_likely(high, trusted):
+    labels = LabelNoise(RateInterval(low=0.0, high=high, standard_error=high / 4, agreement=0.95))
+    labels.observe(LossHistogram.of(torch.nn.functional.softplus(-(4 + torch.randn(500)))))
+    assert labels.estimate().value == 1
+    assert labels.estimate().trusted is trusted

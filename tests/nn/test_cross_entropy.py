@@ -94,6 +94,14 @@ def test_labels_of_the_most_similar_class_lose_weight_too():
     assert float(probability[~noisy].mean()) > float(probability[noisy].mean()) + 0.25
 
 
+def test_labels_are_ranked_where_none_has_lost_its_weight():
+    criterion = RobustCrossEntropy()
+    _, noisy, _ = train(criterion, 0.02, epochs=3)
+    assert bool((criterion.last_weights == 1).all()), "so few are left alone"
+    suspects = criterion.inlier_probability().argsort()[: int(noisy.sum())]
+    assert float(noisy[suspects].float().mean()) > 0.5
+
+
 def test_clean_labels_are_left_alone():
     criterion = RobustCrossEntropy()
     accuracy, _, _ = train(criterion, 0.0, epochs=12)
