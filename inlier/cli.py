@@ -68,6 +68,15 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a running cluster.",
+        show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
+    ),
+]
+
+
 @app.callback()
 def _root(
     context: typer.Context,
@@ -142,13 +151,7 @@ def fit(
             show_default="in memory; stream for a folder beyond --max-rows or --max-gigabytes",
         ),
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a running cluster.",
-            show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
-        ),
-    ] = None,
+    address: Address = None,
     workers: Annotated[
         int | None,
         typer.Option(help="Workers of a cluster that is started here.", show_default="one per core"),
@@ -309,13 +312,7 @@ def reproduce(
     backend: Annotated[
         str, typer.Option(help="Where to run: loky (local processes), or a dask or ray cluster.")
     ] = "loky",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a running cluster.",
-            show_default="DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, else a local one",
-        ),
-    ] = None,
+    address: Address = None,
     data: Annotated[
         Path | None,
         typer.Option(
