@@ -22,7 +22,7 @@ from inlier.fraction._label_noise import (
 from inlier.nn._confidence import CODES, MOST_NOISE, ConfidenceWindow, encode, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
-from inlier.nn._validation import ABSENT, Batch, check_classes, check_settings, estimator_of, is_cheap_to_read
+from inlier.nn._validation import ABSENT, check_classes, check_settings, estimator_of, is_cheap_to_read
 from inlier.nn._window import UNSEEN
 
 __all__ = ["RobustCrossEntropy"]
@@ -151,7 +151,7 @@ class RobustCrossEntropy(RobustModule):
             Probabilities, NaN for a sample that was never seen.
         """
         probability = super().inlier_probability()
-        if float(self._window.current[0, 0]) < UNSEEN:
+        if self._window.shared[0] < UNSEEN:
             return probability
         return clean_probability(self._memory.means, math.log(1 / SMALLEST_RATE - 1), self._slope)
 
@@ -256,27 +256,24 @@ class RobustCrossEntropy(RobustModule):
             return margins, tags
         return torch.where(absent, ABSENT, margins), torch.where(absent | margins.isnan(), 0, tags)
 
-    def _has_groups(self, tags: Tensor | None) -> bool:
-        return False
-
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
         is_call = places is not None or self._memory.size == 0
         if self.training and is_call and not self._is_weighing:
             return torch.ones_like(evidence)
-        return clean_probability(evidence, self._window.current[0, 0], self._slope)
+        return clean_probability(evidence, self._window.shared[0], self._slope)
 
     @property
     def _is_weighing(self) -> bool:
         if self._memory.size == 0:
-            return self._calls >= self.warmup
+            return self._counters.calls >= self.warmup
         return self._confidence.settled > 0 or self._confidence.epoch >= EPOCHS_BEFORE
 
-    def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
-        if batch.tags is not None:
-            self._confidence.count(batch.tags, self._weigh(evidence, rows, places))
-        super()._record(batch, places, rows, evidence)
+    def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
+        if tags is not None:
+            self._confidence.count(tags, weights)
 
-    def _update(self, evidence: Tensor | None = None) -> None:
+    def _update(self) -> None:
+        self._count()
         samples = self._memory.size
         self._confidence.update(samples)
         if samples:
@@ -284,7 +281,7 @@ class RobustCrossEntropy(RobustModule):
         for estimator in self._window.estimators:
             if isinstance(estimator, LabelNoise):
                 estimator.interval, estimator.is_weighing = self._confidence.interval, self._is_weighing
-        super()._update(evidence)
+        super()._update()
 
     def _loss_of(self, evidence: Tensor) -> Tensor:
         return torch.where(evidence == ABSENT, 0.0, margin_loss(evidence))
@@ -305,8 +302,8 @@ class RobustCrossEntropy(RobustModule):
         return AlternationState(estimates, estimates.clone(), torch.tensor([log_odds], dtype=torch.float64))
 
     def _own_state(self) -> dict[str, Tensor]:
-        mine = {f"confidence.{name}": tensor for name, tensor in self._confidence.state_dict().items()}
-        return super()._own_state() | mine
+        state = super()._own_state()
+        return state | {f"confidence.{k}": v for k, v in self._confidence.state_dict().items()}
 
     def _restore(self, state: State) -> None:
         self._check_identity(state)
@@ -317,8 +314,7 @@ class RobustCrossEntropy(RobustModule):
     def _identity(self) -> dict[str, Tensor]:
         return {"kernel": torch.tensor(list(b"margins"), dtype=torch.uint8)}
 
-    _counts_losses = False
-    _has_wide_tags = True
+    _takes_losses = False
 
 
 def _margins(rows: Tensor, given: Tensor) -> Tensor:

@@ -99,13 +99,16 @@ class SampleMemory:
         mean = torch.lerp(values, self.mean[places], old_share)
         return torch.where(mean.isnan(), values, mean)
 
-    def record(self, places: Tensor, evidence: Tensor, tags: Tensor | None, finite: bool = False) -> None:
+    def record(self, places: Tensor, evidence: Tensor, finite: bool = False) -> None:
         """Remember running means, as from :meth:`evidence`; those that are not finite change nothing."""
         self.mean[places if finite else torch.where(is_finite(evidence), places, self.room)] = evidence
-        if tags is not None:
-            if self.tags is None:
-                self.tags = torch.full_like(self.mean, -1, dtype=torch.int32)
-            self.tags[places] = tags.to(torch.int32)
+
+    def record_tags(self, places: Tensor, tags: Tensor, sizes: list[int]) -> None:
+        """Remember the tags of several calls, of so many elements each, one call after the other."""
+        if self.tags is None:
+            self.tags = torch.full_like(self.mean, -1, dtype=torch.int32)
+        for place, tag in zip(places.split(sizes), tags.to(torch.int32).split(sizes), strict=True):
+            self.tags[place] = tag
 
     def replace(self, values: Tensor, tags: Tensor | None = None) -> None:
         """Forget all means and take these, one a sample."""
@@ -117,9 +120,7 @@ class SampleMemory:
         self.mean.fill_(math.nan)
         self.mean[: len(values)] = values
         if tags is not None:
-            if self.tags is None:
-                self.tags = torch.full_like(self.mean, -1, dtype=torch.int32)
-            self.tags[: len(values)] = tags.to(torch.int32)
+            self.record_tags(torch.arange(len(values), device=values.device), tags, [len(values)])
 
     def freeze(self, weights: Tensor) -> None:
         """Hold these weights, one a sample; NaN where a sample was never seen."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from inlier.nn._validation import Batch
+
 __all__ = ["SHARES", "LastCall", "call_metrics", "scale_metrics", "weight_shares"]
 
 SHARES = 10
@@ -21,16 +23,21 @@ class LastCall:
     Args:
         weights: The weight of each loss; None before the first call.
         losses: The losses, some of which may not be finite.
-        present: How many elements no mask left out.
+        absent: Which elements are left out; None if none is.
         divisor: What the weighted sum is divided by, the part of this process.
         is_ordinary: Whether it is known that all elements are there and finite.
     """
 
     weights: Tensor | None = None
     losses: Tensor | None = None
-    present: Tensor | float = 0.0
+    absent: Tensor | None = None
     divisor: Tensor | float = 0.0
     is_ordinary: bool = False
+
+    def set(self, weights: Tensor, losses: Tensor, batch: Batch, divisor: Tensor | float) -> None:
+        """Take the place of the call before."""
+        self.weights, self.losses, self.divisor = weights, losses, divisor
+        self.absent, self.is_ordinary = batch.absent, batch.is_ordinary
 
     def sums(self) -> Tensor:
         """Return the sums that the metrics of the call are made of; those of several processes add up.
@@ -41,22 +48,19 @@ class LastCall:
         """
         if self.weights is None or self.losses is None:
             return torch.zeros(6)
-        finite = self.losses.isfinite()
+        there = torch.ones_like(self.losses, dtype=torch.bool) if self.absent is None else ~self.absent
+        finite = self.losses.isfinite() & there
         known = torch.where(finite, self.losses, 0.0).float()
-        present, divisor = (
-            torch.as_tensor(x, device=known.device).float() for x in (self.present, self.divisor)
-        )
-        masked = (self.losses.numel() - present).clamp(min=0)
-        weights = self.weights.float()
-        sums = weights.sum(), (weights * known).sum(), known.sum(), finite.float().sum() - masked
-        return torch.stack([present, *sums, divisor])
+        parts = there, self.weights, self.weights * known, known, finite
+        divisor = torch.as_tensor(self.divisor, device=known.device)
+        return torch.stack([*(part.float().sum() for part in parts), divisor.float()])
 
 
 def call_metrics(sums: Tensor) -> dict[str, float]:
     """Return the metrics of a call from its sums; none if it had no losses.
 
     Example:
-        >>> last = LastCall(torch.tensor([1.0, 0.5]), torch.tensor([2.0, 4.0]), present=2.0, divisor=2.0)
+        >>> last = LastCall(torch.tensor([1.0, 0.5]), torch.tensor([2.0, 4.0]), divisor=2.0)
         >>> call_metrics(last.sums())
         {'fraction_kept': 0.75, 'weighted_loss': 2.0, 'unweighted_loss': 3.0}
     """

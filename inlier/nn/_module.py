@@ -1,10 +1,11 @@
 """What robust losses have in common: a call goes through here, from values to weights.
 
-The path of a call, in one direction: the loss (:mod:`inlier.nn._robust`, :mod:`inlier.nn._cross_entropy`) checks its
-arguments (:mod:`inlier.nn._validation`) and makes one value of each element; :meth:`RobustModule._step` looks up
-what is remembered of the samples (:mod:`inlier.nn._memory`), asks the loss for weights, and counts the values
-(:mod:`inlier.nn._window`); every so often :meth:`RobustModule._update` runs a round of :mod:`inlier.alternation`.
-On several processes the values of all are gathered before they are counted (:mod:`inlier.nn._distributed`).
+The path of a call, in one direction: the loss (:mod:`inlier.nn._robust`, :mod:`inlier.nn._cross_entropy`) makes one
+value of each element; :meth:`RobustModule._step` looks up what is remembered of the samples
+(:mod:`inlier.nn._memory`), asks the loss for weights, and keeps the values. What does not decide the weights of the
+next call waits until the next update: then :meth:`RobustModule._count` counts the values of all calls at once
+(:mod:`inlier.nn._window`) and :meth:`RobustModule._update` runs a round of :mod:`inlier.alternation`.
+On several processes the values of all are gathered at each step (:mod:`inlier.nn._distributed`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -29,7 +31,7 @@ from inlier.nn._memory import SampleMemory
 from inlier.nn._metrics import LastCall, call_metrics, scale_metrics
 from inlier.nn._state import State
 from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
-from inlier.nn._window import UNSEEN, LossWindow
+from inlier.nn._window import UNSEEN, LossWindow, Pending
 
 __all__ = ["RobustModule"]
 
@@ -38,6 +40,9 @@ NEGATIVE = -1e-6
 
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
+
+MOST_PENDING = 2**16
+"""So many elements wait at most to be counted, whatever the number of calls between updates."""
 
 
 class RobustModule(nn.Module, ABC):
@@ -61,23 +66,19 @@ class RobustModule(nn.Module, ABC):
         self.update_every = update_every
         self._window = LossWindow(estimator, window, num_groups)
         self._memory = SampleMemory(running_mean, samples)
-        self._exchange = Exchange(process_group, self._has_wide_tags)
-        self.bad_losses = 0
-        """How many losses were infinite or NaN up to the last update; each got weight 0."""
+        self._exchange = Exchange(process_group, wide_tags=not self._takes_losses)
         self.history = History()
         """(Call, scale, inlier fraction) at some of the updates, in order; means over groups."""
-        self._calls, self._seen, self._warned = 0, 0, set[str]()
-        self._grouped: bool | None = None
-        # Sizes are read from the data until a whole period between updates has brought nothing new.
-        self._is_learning_sizes, self._has_grown = True, False
+        self._counters, self._warned = Counters(), set[str]()
+        self._pending = Pending()
         self._extremes: Tensor | None = None
         self._last = LastCall()
         self._handle = _compile.register(self)
 
     # What a loss must say of itself.
 
-    _has_wide_tags = False
-    """Whether tags take 64 bits, not 32, on their way to other processes."""
+    _takes_losses = True
+    """Whether values are losses and tags are groups; else they are margins and predictions."""
 
     @abstractmethod
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
@@ -106,10 +107,15 @@ class RobustModule(nn.Module, ABC):
     # What users call.
 
     @property
+    def bad_losses(self) -> int:
+        """How many losses were infinite or NaN up to the last update; each got weight 0."""
+        return self._counters.bad_losses
+
+    @property
     def scale(self) -> Tensor:
         """The scale c: a number, or one for each group."""
         scales = self._scale_of(self._window.scales)
-        return scales if self._grouped else scales[0]
+        return scales if self._counters.grouped else scales[0]
 
     def _scale_of(self, solved: Tensor) -> Tensor:
         """Return the scale of what :meth:`_solve` has solved for."""
@@ -118,7 +124,7 @@ class RobustModule(nn.Module, ABC):
     @property
     def inlier_fraction(self) -> Tensor:
         """The current inlier fraction zeta: a number, or one for each group."""
-        return self._window.fractions if self._grouped else self._window.fractions[0]
+        return self._window.fractions if self._counters.grouped else self._window.fractions[0]
 
     @property
     def fraction_estimate(self) -> FractionEstimate:
@@ -141,6 +147,7 @@ class RobustModule(nn.Module, ABC):
 
     def sample_tags(self) -> Tensor | None:
         """Return the group of each sample (or its suggested label), by dataset index; None if there is none."""
+        self._count()
         tags = self._memory.tags
         return None if tags is None else tags[: self._memory.size].long()
 
@@ -151,8 +158,9 @@ class RobustModule(nn.Module, ABC):
             Probabilities, NaN for a sample that was never seen.
         """
         self._require_memory()
-        means, tags = self._memory.means, self._memory.tags
-        rows = tags[: len(means)].long().clamp(min=0) if self._grouped and tags is not None else None
+        means = self._memory.means
+        tags = self.sample_tags() if self._counters.grouped else None
+        rows = None if tags is None else tags.clamp(min=0)
         return torch.where(means.isnan(), math.nan, self._weigh(means, rows, None))
 
     @property
@@ -185,7 +193,8 @@ class RobustModule(nn.Module, ABC):
         """
         sizes = self._window.counts[:, :-1].sum(1)
         scale = self.scale.reshape(-1).cpu()
-        numbers = scale_metrics(scale, self._window.fractions.cpu(), sizes, bool(self._grouped), UNSEEN)
+        is_grouped = bool(self._counters.grouped)
+        numbers = scale_metrics(scale, self._window.fractions.cpu(), sizes, is_grouped, UNSEEN)
         sums = self._last.sums()
         if distributed and self._exchange.world > 1:
             all_reduce_sum(sums, self._exchange.process_group)
@@ -219,6 +228,7 @@ class RobustModule(nn.Module, ABC):
             return _compile.weigh(self._handle, values, extras, divided)
         return self.flat_weights(values, extras, divided)
 
+    @torch.no_grad()
     def flat_weights(self, values: Tensor, extras: _compile.Extras, divided: bool) -> Tensor:
         """Do :meth:`_weights`: what an eager call and the compiled operation have in common."""
         if not self.training:
@@ -235,155 +245,153 @@ class RobustModule(nn.Module, ABC):
             losses = torch.where(weights == 0, 0.0, losses)
         return torch.dot(weights.to(losses.dtype), losses)
 
-    @torch.no_grad()
     def _step(self, batch: Batch, losses: Tensor, importance: Tensor | None) -> tuple[Tensor, Tensor | float]:
         """Learn from the elements of this process.
 
         Returns:
             Their weights, 0 where a value is absent or not finite; and what to multiply them by for a loss.
         """
+        world = self._exchange.world
         try:
             self._prepare(batch)
         except Exception:
-            if self._exchange.world > 1:
+            if world > 1:
                 self._exchange.refuse(batch.values.device)
             raise
-        places, rows, evidence = self._look_up(batch)
-        weights = self._weigh(evidence, rows, places)
-        if not batch.is_ordinary:
-            weights = torch.where(is_finite(evidence), weights, 0.0)
-        if batch.absent is not None:
-            weights, losses = (torch.where(batch.absent, 0.0, x) for x in (weights, losses))
-        size = len(batch.values)
-        present = float(size) if batch.absent is None else size - batch.absent.sum()
-        part = self._part(weights, rows, importance, present)
-        self._last = LastCall(weights, losses, present, part, batch.is_ordinary)
-        world = self._exchange.world
+        evidence, weights, places, rows = self._weighed(batch)
+        part = self._part(weights, rows, importance, batch.present)
+        self._last.set(weights, losses, batch, part)
+        all_weights = weights
         if world > 1:
             part = part if isinstance(part, Tensor) else torch.full((), part, device=losses.device)
             batch, part = self._exchange.gather(batch, part)
             self._learn_sizes(batch)
-            places, rows, evidence = self._look_up(batch)
-        self._record(batch, places, rows, evidence)
+            evidence, all_weights, places, _ = self._weighed(batch)
+        if places is not None:
+            self._memory.record(places, evidence, batch.is_ordinary)
+        if evidence is batch.values:
+            evidence = evidence.clone()  # The caller may change its losses.
+        self._pending.append(evidence, batch.index, batch.tags, all_weights)
+        counters = self._counters
+        counters.calls += 1
+        if counters.calls % self.update_every == 0:
+            self._update()
+        elif self._pending.size > MOST_PENDING:
+            self._count()
         if isinstance(part, Tensor):
             return weights, world / torch.where(part > 0, part, 1.0)
         return weights, world / (part or 1.0)
 
     def _prepare(self, batch: Batch) -> None:
         """Check what a call brings, and make room for it."""
-        self._require_groups(batch.tags)
-        self._learn_sizes(batch)
-        if self._window.pending.device != batch.values.device:
-            self._window.to(batch.values.device)
-            self._memory.to(batch.values.device)
-        if self._grouped is None:
-            self._grouped = self._has_groups(batch.tags)
-
-    def _has_groups(self, tags: Tensor | None) -> bool:
-        return tags is not None
-
-    def _require_groups(self, tags: Tensor | None) -> None:
-        if self._grouped is not None and self._grouped != self._has_groups(tags):
+        counters, is_grouped = self._counters, self._takes_losses and batch.tags is not None
+        if counters.grouped not in (None, is_grouped):
             raise ValueError("groups were given in some calls and not in others: give them in all or in none")
+        self._learn_sizes(batch)
+        device = batch.values.device
+        if self._window.pending.device != device:
+            self._count()
+            self._window.to(device)
+            self._memory.to(device)
+            self._extremes = None if self._extremes is None else self._extremes.to(device)
+        counters.grouped = is_grouped
 
     def _learn_sizes(self, batch: Batch) -> None:
         """Find out which indices and groups there are, and make room for them, or raise and change nothing.
 
         Where reading them would wait for the device, they are read only while sizes are unknown, that is until a
         whole period between updates has brought nothing new. After that, and where sizes were given, their extremes
-        are kept on the device until the next update reads them; what there is no room for yet gets a weight and is
-        not remembered.
+        are read at the next update; what there is no room for yet gets a weight and is not remembered.
         """
-        index, groups = batch.index, self._groups_of(batch)
-        numbers = [x for x in (index, groups) if x is not None]
-        if not numbers or numbers[0].numel() == 0:
-            return
-        if batch.absent is not None:
-            numbers = [torch.where(batch.absent, 0, x) for x in numbers]
-        ends = [end for x in numbers for end in x.aminmax()]
+        index, groups = batch.index, batch.tags if self._takes_losses else None
         is_given = (index is None or self._memory.samples is not None) and (
             groups is None or self._window.num_groups is not None
         )
-        if is_cheap_to_read(ends[0]) or (self._is_learning_sizes and not is_given):
-            self._make_room([int(end) for end in ends], index is not None, groups is not None)
+        if (index is None and groups is None) or len(batch.values) == 0:
             return
-        # The smallest are kept as negatives, so that one maximum is enough.
-        new = torch.stack([end if k % 2 else -end for k, end in enumerate(ends)])
-        new = new.clamp(-LARGEST, LARGEST).to(torch.int32)
-        self._extremes = new if self._extremes is None else torch.maximum(self._extremes, new)
+        if is_cheap_to_read(batch.values) or (self._counters.is_learning_sizes and not is_given):
+            ends = [None if x is None else _ends(x, batch.absent) for x in (index, groups)]
+            self._make_room(*([-1, -1] if end is None else [int(x) for x in end] for end in ends))
 
-    def _make_room(self, ends: list[int], has_index: bool, has_groups: bool) -> None:
-        """Check the smallest and largest index, then group, and make room for them."""
-        if has_index:
-            self._memory.check(ends[0], ends[1], self._seen)
-        if has_groups:
-            self._window.check(ends[-2], ends[-1])
+    def _make_room(self, index: list[int], groups: list[int]) -> None:
+        """Check what :func:`_ends` says of indices and groups, -1 if there are none, and make room for them."""
+        self._memory.check(-index[0], index[1], self._counters.seen)
+        self._window.check(-groups[0], groups[1])
         before = self._memory.size, self._window.groups
-        if has_index:
-            self._memory.reserve(ends[1] + 1)
-        if has_groups:
-            self._window.reserve(ends[-1] + 1)
-        self._has_grown |= before != (self._memory.size, self._window.groups)
+        self._memory.reserve(index[1] + 1)
+        self._window.reserve(groups[1] + 1)
+        self._counters.has_grown |= before != (self._memory.size, self._window.groups)
 
-    def _groups_of(self, batch: Batch) -> Tensor | None:
-        return batch.tags if self._has_groups(batch.tags) else None
-
-    def _look_up(self, batch: Batch) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """Return each element's place in the memory, its row in the window, and the evidence for it."""
-        places, rows = batch.index, self._groups_of(batch)
+    def _weighed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return the evidence for each element, its weight, its place in the memory and its row in the window."""
+        places, rows, evidence = batch.index, batch.tags if self._takes_losses else None, batch.values
         # Where indices and groups were read, there is room for each of them.
-        if places is not None and (batch.absent is not None or not is_cheap_to_read(places)):
-            places = self._memory.places(places, batch.absent)
-        if batch.absent is not None or (rows is not None and not is_cheap_to_read(rows)):
+        is_safe = batch.absent is None and is_cheap_to_read(evidence)
+        if places is not None:
+            places = places if is_safe else self._memory.places(places, batch.absent)
+            evidence = self._memory.evidence(places, evidence, self._old_share)
+        if rows is not None and not is_safe:
             rows = self._window.rows(rows, batch.absent)
-        evidence = (
-            batch.values if places is None else self._memory.evidence(places, batch.values, self._old_share)
-        )
-        return places, rows, evidence
+        weights = self._weigh(evidence, rows, places)
+        if batch.is_ordinary:
+            return evidence, weights, places, rows
+        if batch.absent is not None:
+            evidence = torch.where(batch.absent, ABSENT, evidence)
+        return evidence, torch.where(_is_usable(evidence), weights, 0.0), places, rows
 
     @property
     def _old_share(self) -> float:
         """The share of a sample's old mean in the new one."""
         return self._memory.running_mean
 
-    def _record(self, batch: Batch, places: Tensor | None, rows: Tensor | None, evidence: Tensor) -> None:
-        """Remember and count what this call brought, and update when it is time."""
-        if places is not None:
-            self._memory.record(places, evidence, batch.tags, batch.is_ordinary)
-        self._window.count(self._loss_of(evidence), rows, batch.is_ordinary)
-        self._calls += 1
-        if self._calls % self.update_every == 0:
-            self._update(evidence)
+    # What waits until the next update.
 
-    def _update(self, evidence: Tensor | None = None) -> None:
+    @torch.no_grad()
+    def _count(self) -> None:
+        """Count what calls have brought since the last time; sums of integers, so it does not matter when."""
+        for evidence, index, tags, weights, sizes in self._pending.take():
+            absent = evidence == ABSENT
+            if index is not None and tags is not None:
+                self._memory.record_tags(self._memory.places(index, absent), tags, sizes)
+            groups = tags if self._takes_losses else None
+            self._window.count(self._loss_of(evidence), groups, absent)
+            self._count_tags(tags, weights)
+            new = [((evidence < NEGATIVE) & (evidence > ABSENT)).any().long()]
+            for numbers in (index, groups):
+                if numbers is None or is_cheap_to_read(numbers):
+                    new += [torch.full_like(new[0], -1)] * 2
+                else:
+                    new += _ends(numbers, absent)
+            extremes, old = torch.stack(new).clamp(-LARGEST, LARGEST).to(torch.int32), self._extremes
+            self._extremes = extremes if old is None else torch.maximum(old, extremes)
+
+    def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
+        """Count what else there is to count."""
+
+    def _update(self) -> None:
         """Estimate the fraction and solve the scale on the losses so far: two copies, however many groups."""
-        device = self._window.pending.device
-        lowest = torch.zeros((), device=device)
-        if evidence is not None and evidence.numel():
-            lowest = torch.where(evidence == ABSENT, 0.0, evidence).amin().nan_to_num(0.0)
-        lowest = lowest.float().view(torch.int32).reshape(1)
-        extra = lowest if self._extremes is None else torch.cat([lowest, self._extremes])
-        new, bad, extra = self._window.update(self._solve, self._memory.size, extra)
+        self._count()
+        counters, extremes = self._counters, self._extremes
+        if extremes is None:
+            extremes = self._window.pending.new_zeros(0)
+        self._extremes = None
+        new, bad, extremes = self._window.update(self._solve, self._memory.size, extremes)
+        has_negative, *ends = extremes.tolist() or [0]
         # Counted here, on all processes alike: how many elements a call has elsewhere is known on the device only.
-        self._seen += new
-        if self._extremes is not None:
-            self._extremes = None
-            ends = [int(end) if k % 2 else -int(end) for k, end in enumerate(extra[1:])]
-            has_groups = bool(self._grouped)
-            self._make_room(ends, len(ends) > 2 or not has_groups, has_groups)
-        self._is_learning_sizes, self._has_grown = self._has_grown, False
+        counters.seen += new
+        if ends:
+            self._make_room(ends[:2], ends[2:])
+        counters.is_learning_sizes, counters.has_grown = counters.has_grown, False
         self._exchange.shrink()
         scales = self._scale_of(self._window.state.scale)
         known = scales[scales < UNSEEN]
         scale = float(known.log().mean().exp()) if len(known) else math.inf
-        self.history.record(self._calls, scale, float(self._window.state.inlier_fraction.mean()))
+        self.history.record(counters.calls, scale, float(self._window.state.inlier_fraction.mean()))
         if bad:
-            self.bad_losses += bad
+            counters.bad_losses += bad
             self._warn("bad", "infinite or NaN losses get weight 0; bad_losses counts them")
-        if float(extra[:1].view(torch.float32)) < NEGATIVE and self._counts_losses:
+        if has_negative and self._takes_losses:
             self._warn("negative", "losses below 0 get weight 1: subtract a lower bound of the loss")
-
-    _counts_losses = True
 
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
@@ -406,9 +414,8 @@ class RobustModule(nn.Module, ABC):
         self._handle = _compile.register(self)  # A copy is another one.
 
     def _own_state(self) -> dict[str, Tensor]:
-        grouped = -1 if self._grouped is None else int(self._grouped)
-        counters = [self._calls, self._seen, self.bad_losses, grouped, int(self._is_learning_sizes)]
-        state = {"counters": torch.tensor(counters), "history": self.history.state()} | self._identity()
+        self._count()
+        state = {"counters": self._counters.state(), "history": self.history.state()} | self._identity()
         state |= {f"memory.{name}": tensor for name, tensor in self._memory.state_dict().items()}
         state |= {f"window.{name}": tensor for name, tensor in self._window.state_dict().items()}
         return state
@@ -447,13 +454,56 @@ class RobustModule(nn.Module, ABC):
     def _restore(self, state: State) -> None:
         """Become what a checkpoint was taken from, or raise ``ValueError`` and stay as it is."""
         self._check_identity(state)
-        counters = state.read("counters", torch.int64, (5,), low=-1)
+        counters = Counters.restored(state)
         history = History.restored(state)
         memory = self._memory.restored(state.part("memory"))
         window = self._window.restored(state.part("window"))
         window.restore_estimators(state.part("window"))
-        self.history, self._memory, self._window = history, memory, window
-        self._calls, self._seen, self.bad_losses, grouped, learning = counters.tolist()
-        self._grouped = None if grouped < 0 else bool(grouped)
-        self._is_learning_sizes = bool(learning)
-        self._last = LastCall()
+        self.history, self._memory, self._window, self._counters = history, memory, window, counters
+        self._pending, self._extremes, self._last = Pending(), None, LastCall()
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is counted of the calls of a loss, on the host.
+
+    Args:
+        calls: The number of calls.
+        seen: The number of elements in them, up to the last update.
+        bad_losses: How many of these were infinite or NaN.
+        grouped: Whether elements come in groups; None before the first call.
+        is_learning_sizes: Whether sizes are read from the data: until a whole period between updates has
+            brought nothing new.
+        has_grown: Whether this period has.
+    """
+
+    calls: int = 0
+    seen: int = 0
+    bad_losses: int = 0
+    grouped: bool | None = None
+    is_learning_sizes: bool = True
+    has_grown: bool = False
+
+    def state(self) -> Tensor:
+        """Return them as a tensor, for a checkpoint."""
+        grouped = -1 if self.grouped is None else int(self.grouped)
+        return torch.tensor(
+            [self.calls, self.seen, self.bad_losses, grouped, self.is_learning_sizes, self.has_grown]
+        )
+
+    @classmethod
+    def restored(cls, state: State) -> Counters:
+        """Return what :meth:`state` was taken from, or raise ``ValueError``."""
+        calls, seen, bad, grouped, *flags = state.read("counters", torch.int64, (6,), low=-1).tolist()
+        return cls(calls, seen, bad, None if grouped < 0 else bool(grouped), *map(bool, flags))
+
+
+def _ends(numbers: Tensor, absent: Tensor | None) -> list[Tensor]:
+    """Return minus the smallest number and the largest: those of several calls are joined by one maximum."""
+    low, high = (numbers if absent is None else torch.where(absent, 0, numbers)).aminmax()
+    return [-low, high]
+
+
+def _is_usable(evidence: Tensor) -> Tensor:
+    """Return which evidence is there and finite."""
+    return (evidence > ABSENT) & (evidence < math.inf)

@@ -190,14 +190,15 @@ class Robust(RobustModule):
         batch = Batch.of(flat, None, None if groups is None else groups.reshape(-1))
         self._prepare(batch)
         self._memory.replace(flat, batch.tags)
+        self._pending.clear()
         self._window.forget()
-        self._window.count(flat, batch.tags)
-        self._update(flat)
+        self._pending.append(flat, None, batch.tags, flat)
+        self._update()
 
     @property
     def is_warm(self) -> bool:
         """Whether the warm-up is over."""
-        return self._calls >= self.warmup
+        return self._counters.calls >= self.warmup
 
     def change_kernel(self, kernel: str | Kernel | Callable[[Tensor], Tensor]) -> None:
         """Weight by another kernel from now on; its scale is solved on the losses of the window.
@@ -217,7 +218,7 @@ class Robust(RobustModule):
         if self._given is not None:
             check_fraction(self._given, new)
         self.kernel = new
-        if self._calls:
+        if self._counters.calls:
             self._update()
 
     def _call(
@@ -242,8 +243,8 @@ class Robust(RobustModule):
         return flat, self._weights(values, None, index, groups, None, divided)
 
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
-        current = self._window.current[0]
-        scales = current[0] if rows is None else current[rows]
+        window = self._window
+        scales = window.shared[0] if rows is None else window.current[0].index_select(0, rows)
         weights = self.kernel.slope((evidence / scales).clamp_(min=0))
         if places is None or self._memory.frozen is None:
             return weights
@@ -258,17 +259,17 @@ class Robust(RobustModule):
     ) -> Tensor | float:
         if self.divide_by == "samples":
             return present
-        fractions = self._window.current[1]
-        return fractions[0] * present if rows is None or not self._grouped else fractions[rows].sum()
+        window = self._window
+        return window.shared[1] * present if rows is None else window.current[1].index_select(0, rows).sum()
 
     def _solve(
         self, state: AlternationState, values: Tensor, counts: Tensor, estimates: Tensor
     ) -> AlternationState:
-        progress = self._calls / self.warmup if self.warmup else 1.0
+        progress = self._counters.calls / self.warmup if self.warmup else 1.0
         return update(state, counts, self.kernel, estimates, progress, PRIOR_COUNT, values)
 
-    def _update(self, evidence: Tensor | None = None) -> None:
-        super()._update(evidence)
+    def _update(self) -> None:
+        super()._update()
         if self.hold > 1 and self._memory.size:
             self._memory.frozen = None
             self._memory.freeze(self.inlier_probability())

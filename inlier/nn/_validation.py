@@ -56,6 +56,12 @@ class Batch:
     absent: Tensor | None = None
     is_ordinary: bool = False
 
+    @property
+    def present(self) -> Tensor | float:
+        """How many elements are not left out."""
+        size = float(len(self.values))
+        return size if self.absent is None else size - self.absent.sum()
+
     @classmethod
     def of(cls, values: Tensor, index: Tensor | None = None, tags: Tensor | None = None) -> Batch:
         """Return the batch, after a look at its values where that is cheap.
@@ -64,7 +70,8 @@ class Batch:
             >>> Batch.of(torch.tensor([1.0, 2.0])).is_ordinary, Batch.of(torch.tensor([1.0, torch.nan])).is_ordinary
             (True, False)
         """
-        index, tags = (None if x is None else x.long() for x in (index, tags))
+        # Copies: they are kept until the next update, and a loader may write its next batch in the same place.
+        index, tags = (None if x is None else x.to(torch.int64, copy=True) for x in (index, tags))
         if not is_cheap_to_read(values) or values.numel() == 0:
             return cls(values, index, tags, values == ABSENT)
         low, high = (float(end) for end in values.aminmax())

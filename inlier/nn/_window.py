@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -14,9 +15,9 @@ from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimate, FractionEstimator, FromLosses
 from inlier.histogram import LossHistogram, bin_numbers, bits_for, coarsen
 from inlier.nn._state import State
-from inlier.nn._validation import check_range, is_cheap_to_read
+from inlier.nn._validation import check_range
 
-__all__ = ["UNSEEN", "LossWindow"]
+__all__ = ["UNSEEN", "LossWindow", "Pending"]
 
 FITTED_GROUPS = 8
 """Up to so many groups have a fraction each; more share one, estimated on losses relative to their group's median:
@@ -39,6 +40,39 @@ Solve = Callable[[AlternationState, Tensor, Tensor, Tensor], AlternationState]
 
 UNSEEN = 3e38
 """The scale before any loss was seen: every loss has weight 1. (Infinity would make 0 of 0 / inf.)"""
+
+
+class Pending:
+    """What calls have brought and is not counted yet: few large operations later in place of many small ones now."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all."""
+        self.calls: list[tuple[Tensor, Tensor | None, Tensor | None, Tensor]] = []
+        self.size = 0
+
+    def append(self, evidence: Tensor, index: Tensor | None, tags: Tensor | None, weights: Tensor) -> None:
+        """Keep the elements of a call; tensors that nothing else changes."""
+        if len(evidence):
+            self.calls.append((evidence, index, tags, weights))
+            self.size += len(evidence)
+
+    def take(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor, list[int]]]:
+        """Return the elements of all calls in order, joined as far as calls are alike; none are left.
+
+        Returns:
+            As in :meth:`append`, and how many elements each call has.
+        """
+        calls = self.calls
+        self.clear()
+        for _, alike in groupby(calls, lambda call: [part is None for part in call]):
+            evidence, index, tags, weights = zip(*alike, strict=True)
+            joined_index = None if index[0] is None else torch.cat(index)
+            joined_tags = None if tags[0] is None else torch.cat(tags)
+            sizes = [len(part) for part in weights]
+            yield torch.cat(evidence), joined_index, joined_tags, torch.cat(weights), sizes
 
 
 class LossWindow:
@@ -64,16 +98,14 @@ class LossWindow:
         groups = num_groups or 1
         self.bits = bits_for(groups)
         self.counts = torch.zeros(groups, (255 << self.bits) + 1)
-        self._columns = self.counts.sum(0)
         self.rounds = 0
         """The number of updates."""
         self.state = AlternationState.initial(groups, self._prototype.estimate().value)
         self.estimators = self._estimators_for(groups, [])
-        self.pending = torch.zeros((groups + 1) * self.counts.shape[1], dtype=torch.int32)
-        """Counts since the last update, on the device."""
-        self._one = torch.ones(1, dtype=torch.int32)
-        self.current = self._current()
-        """Scale (first row) and inlier fraction (second) of each group, on the device."""
+        self.pending = torch.zeros(self.counts.numel() + 1, dtype=torch.int32)
+        """Counts since the last update, on the device; the last is of what is left out, and never read."""
+        self.current, self.shared = torch.empty(0), (UNSEEN, 1.0)
+        self._set_current()
 
     @property
     def groups(self) -> int:
@@ -108,9 +140,7 @@ class LossWindow:
 
     def to(self, device: torch.device) -> None:
         """Move to a device."""
-        self.pending, self.current, self._one = (
-            x.to(device) for x in (self.pending, self.current, self._one)
-        )
+        self.pending, self.current = self.pending.to(device), self.current.to(device)
 
     def reserve(self, groups: int) -> None:
         """Make room for so many groups; new ones have seen no loss yet."""
@@ -118,20 +148,19 @@ class LossWindow:
         if groups <= before:
             return
         bits = bits_for(groups)
-        pending = self.pending.view(before + 1, -1)
+        pending = self.pending[:-1].view(before, -1)
         if bits < self.bits:
             self.counts, pending, self.bits = coarsen(self.counts, bits), coarsen(pending, bits), bits
-            self._columns = self.counts.sum(0)
         extra = groups - before
-        bins = self.counts.shape[1]
-        self.counts = torch.cat([self.counts, self.counts.new_zeros(extra, bins)])
-        self.pending = torch.cat([pending, pending.new_zeros(extra, bins)]).reshape(-1)
+        new_rows = extra, self.counts.shape[1]
+        self.counts = torch.cat([self.counts, self.counts.new_zeros(new_rows)])
+        self.pending = torch.cat([pending.reshape(-1), pending.new_zeros(math.prod(new_rows) + 1)])
         new = AlternationState.initial(extra, self._prototype.estimate().value)
         self.state = AlternationState(
             *(torch.cat([getattr(self.state, k), getattr(new, k)]) for k in vars(new))
         )
         self.estimators = self._estimators_for(groups, self.estimators)
-        self.current = self._current().to(self.current.device)
+        self._set_current()
 
     def _estimators_for(self, groups: int, old: list[FractionEstimator]) -> list[FractionEstimator]:
         """One estimator for each of a few groups, one for all of many; those there are already stay."""
@@ -149,24 +178,23 @@ class LossWindow:
         """Raise for groups that cannot be."""
         check_range("groups", smallest, largest, self.num_groups, "num_groups")
 
-    def rows(self, groups: Tensor | None, absent: Tensor | None) -> Tensor | None:
-        """Return the row of each element; the row that is never read for what is absent or not known yet."""
-        if groups is None:
-            return None if absent is None else absent * self.groups
+    def rows(self, groups: Tensor, absent: Tensor | None) -> Tensor:
+        """Return the row of each element; one that is never read for what is absent or not known yet."""
         outside = (groups < 0) | (groups >= self.groups)
         return torch.where(outside if absent is None else outside | absent, self.groups, groups)
 
-    def count(self, losses: Tensor, rows: Tensor | None, finite: bool = False) -> None:
+    def count(self, losses: Tensor, groups: Tensor | None, absent: Tensor) -> None:
         """Count float32 losses; infinite and NaN ones are counted as bad, and left out of every estimate."""
-        place = bin_numbers(losses, self.bits, finite)
-        if rows is not None:
-            place = place + rows * self.counts.shape[1]
-        self.pending.index_add_(0, place, self._one.expand(len(place)))
+        place = bin_numbers(losses, self.bits)
+        if groups is None:
+            place = torch.where(absent, self.counts.numel(), place)
+        else:
+            place = (place + self.rows(groups, absent) * self.counts.shape[1]).clamp(max=self.counts.numel())
+        self.pending.index_add_(0, place, self.pending.new_ones(1).expand(len(place)))
 
     def forget(self) -> None:
         """Drop all losses, and keep fractions and scales."""
         self.counts.zero_()
-        self._columns.zero_()
         self.pending.zero_()
 
     def update(self, solve: Solve, samples: int, extra: Tensor) -> tuple[int, int, Tensor]:
@@ -181,37 +209,32 @@ class LossWindow:
         Returns:
             How many new losses there were; how many were infinite or NaN; and the extra integers, on the CPU.
         """
-        pending, extra = self._copied(extra)
-        new = pending.view(self.groups + 1, -1)[:-1].to(torch.float32)
+        copied, size = torch.cat([self.pending, extra]).cpu(), self.counts.numel()
+        new, extra = copied[:size].view_as(self.counts).to(torch.float32), copied[size + 1 :]
         self.pending.zero_()
         self.rounds += 1
-        columns = new.sum(0)
+        columns, old = new.sum(0), self.counts.sum(0)
         bad, total = int(columns[-1]), float(columns[:-1].sum())
         columns[-1] = new[:, -1] = 0.0
         if total:
-            kept = 0.0 if _has_shifted(columns, self._columns) else math.exp(-total / self.size)
+            kept = 0.0 if _has_shifted(columns, old) else math.exp(-total / self.size)
             torch.add(new, self.counts, alpha=kept, out=self.counts)
-            self._columns.mul_(kept).add_(columns)
-        used = self._columns.nonzero().squeeze(1)
+        used = (columns + old).nonzero().squeeze(1)
         values, counts = LossHistogram(self.counts[0]).values[used], self.counts[:, used]
         if total:
             self._observe(used, counts, min(samples or DISTINCT, DISTINCT))
         fractions = torch.tensor([estimator.estimate().value for estimator in self.estimators])
         self.state = solve(self.state, values, counts, fractions.double().expand(self.groups).contiguous())
-        self.current = self._current().to(self.current.device)
+        self._set_current()
         return int(total) + bad, bad, extra
 
-    def _copied(self, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts and extra integers on the CPU: one copy from a device, none from the CPU itself."""
-        if is_cheap_to_read(self.pending):
-            return self.pending, extra
-        both = torch.cat([self.pending, extra.to(self.pending)]).cpu()
-        return both[: self.pending.numel()], both[self.pending.numel() :]
-
-    def _current(self) -> Tensor:
-        """Scale and fraction of each group and of the one that is never read, which has weight 1."""
+    def _set_current(self) -> None:
+        """Make scales and fractions current, on the device: one copy."""
         current = torch.stack([self.state.scale.clamp(max=UNSEEN), self.state.inlier_fraction]).float()
-        return torch.cat([current, torch.tensor([[UNSEEN], [0.0]])], 1)
+        self.shared = float(current[0, 0]), float(current[1, 0])
+        """Scale and inlier fraction of losses without groups: numbers, which need no copy."""
+        self.current = torch.cat([current, torch.tensor([[UNSEEN], [0.0]])], 1).to(self.pending.device)
+        """Scale (first row) and fraction (second) of each group; the last has weight 1, and is no group's."""
 
     def _observe(self, used: Tensor, counts: Tensor, distinct: int) -> None:
         """Show each estimator the losses of its group, or of all groups if there is one for all."""
@@ -238,7 +261,7 @@ class LossWindow:
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that a resumed training needs."""
         state = {"counts": self.counts.clone(), "pending": self.pending.clone()}
-        state |= {"columns": self._columns.clone(), "rounds": torch.tensor(self.rounds)}
+        state["rounds"] = torch.tensor(self.rounds)
         state |= {name: tensor.clone() for name, tensor in vars(self.state).items()}
         for number, estimator in enumerate(self.estimators):
             state |= {f"estimator.{number}.{k}": v.clone() for k, v in estimator.state_dict().items()}
@@ -260,15 +283,14 @@ class LossWindow:
             raise ValueError(f"window.counts has {groups} groups, but num_groups = {self.num_groups}")
         new = copy.copy(self)
         new.bits, new.counts = bits_for(groups), counts
-        new._columns = state.read("columns", torch.float32, (bins,), low=0.0, high=UNSEEN)
         new.rounds = int(state.read("rounds", torch.int64, ()))
-        new.pending = state.read("pending", torch.int32, ((groups + 1) * bins,)).to(self.pending.device)
+        new.pending = state.read("pending", torch.int32, (groups * bins + 1,)).to(self.pending.device)
         new.state = AlternationState(
             state.read("target", torch.float64, (groups,), low=0.0, high=1.0),
             state.read("inlier_fraction", torch.float64, (groups,), low=0.0, high=1.0),
             state.read("scale", torch.float64, (groups,)),
         )
-        new.current = new._current().to(self.current.device)
+        new._set_current()
         new.estimators = self._estimators_for(groups, self.estimators)
         _restore(copy.deepcopy(new.estimators), state)
         return new
