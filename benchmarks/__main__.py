@@ -25,11 +25,7 @@ Written by `make bench`. Times are ratios within one run, since machines are noi
 
 TABLES = {
     "Scale solver": (scale.run, "How long the scale of many losses takes, and how exact it is."),
-    "Overhead": (
-        overhead.run,
-        "What `Robust` adds to a training step: steps of one network with and without it take turns.\n"
-        "Processor time, median over rounds.",
-    ),
+    "Overhead": (overhead.run, overhead.__doc__ or ""),
     "Many groups": (groups.run, groups.__doc__ or ""),
     "Many processes": (processes.run, processes.__doc__ or ""),
     "Regression experiment": (batched_regression, "All methods, rates and trials advance together."),

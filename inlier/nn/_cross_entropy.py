@@ -211,7 +211,7 @@ class RobustCrossEntropy(RobustModule):
         wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
         weight = self.weight
         if weight is not None:
-            weight = weight.to(wide.device, wide.dtype)
+            weight = weight.detach().to(wide.device, wide.dtype)
         classes = target.long()
         losses = cross_entropy(
             wide,

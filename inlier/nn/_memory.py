@@ -96,7 +96,7 @@ class SampleMemory:
             values: Their new values.
             old_share: The share of the old mean in the new one.
         """
-        mean = torch.lerp(values, self.mean[places], old_share)
+        mean = torch.lerp(values, self.mean.index_select(0, places), old_share)
         return torch.where(mean.isnan(), values, mean)
 
     def record(self, places: Tensor, evidence: Tensor, finite: bool = False) -> None:

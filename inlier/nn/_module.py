@@ -41,6 +41,9 @@ NEGATIVE = -1e-6
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
 
+NONE = 0, -1
+"""The smallest and the largest of no numbers."""
+
 MOST_PENDING = 2**16
 """So many elements wait at most to be counted, whatever the number of calls between updates."""
 
@@ -223,12 +226,13 @@ class RobustModule(nn.Module, ABC):
             importance: What each element counts for in the divisor, 1 if None.
             divided: Whether the weights are divided as for a loss.
         """
-        extras = [None if x is None else x.reshape(-1) for x in (losses, index, tags, importance)]
+        extras = [
+            x if x is None or x.dim() == 1 else x.reshape(-1) for x in (losses, index, tags, importance)
+        ]
         if torch.compiler.is_compiling():
             return _compile.weigh(self._handle, values, extras, divided)
         return self.flat_weights(values, extras, divided)
 
-    @torch.no_grad()
     def flat_weights(self, values: Tensor, extras: _compile.Extras, divided: bool) -> Tensor:
         """Do :meth:`_weights`: what an eager call and the compiled operation have in common."""
         if not self.training:
@@ -278,9 +282,9 @@ class RobustModule(nn.Module, ABC):
             self._update()
         elif self._pending.size > MOST_PENDING:
             self._count()
-        if isinstance(part, Tensor):
+        if isinstance(part, Tensor) and not is_cheap_to_read(part):
             return weights, world / torch.where(part > 0, part, 1.0)
-        return weights, world / (part or 1.0)
+        return weights, world / (float(part) or 1.0)
 
     def _prepare(self, batch: Batch) -> None:
         """Check what a call brings, and make room for it."""
@@ -304,19 +308,20 @@ class RobustModule(nn.Module, ABC):
         are read at the next update; what there is no room for yet gets a weight and is not remembered.
         """
         index, groups = batch.index, batch.tags if self._takes_losses else None
+        if (index is None and groups is None) or batch.values.numel() == 0:
+            return
         is_given = (index is None or self._memory.samples is not None) and (
             groups is None or self._window.num_groups is not None
         )
-        if (index is None and groups is None) or len(batch.values) == 0:
-            return
         if is_cheap_to_read(batch.values) or (self._counters.is_learning_sizes and not is_given):
-            ends = [None if x is None else _ends(x, batch.absent) for x in (index, groups)]
-            self._make_room(*([-1, -1] if end is None else [int(x) for x in end] for end in ends))
+            ends = [NONE if x is None else _ends(x, batch.absent) for x in (index, groups)]
+            self._make_room([(int(low), int(high)) for low, high in ends])
 
-    def _make_room(self, index: list[int], groups: list[int]) -> None:
-        """Check what :func:`_ends` says of indices and groups, -1 if there are none, and make room for them."""
-        self._memory.check(-index[0], index[1], self._counters.seen)
-        self._window.check(-groups[0], groups[1])
+    def _make_room(self, ends: list[tuple[int, int]]) -> None:
+        """Check the smallest and the largest index, then group, and make room for them."""
+        index, groups = ends
+        self._memory.check(*index, self._counters.seen)
+        self._window.check(*groups)
         before = self._memory.size, self._window.groups
         self._memory.reserve(index[1] + 1)
         self._window.reserve(groups[1] + 1)
@@ -346,7 +351,6 @@ class RobustModule(nn.Module, ABC):
 
     # What waits until the next update.
 
-    @torch.no_grad()
     def _count(self) -> None:
         """Count what calls have brought since the last time; sums of integers, so it does not matter when."""
         for evidence, index, tags, weights, sizes in self._pending.take():
@@ -356,12 +360,13 @@ class RobustModule(nn.Module, ABC):
             groups = tags if self._takes_losses else None
             self._window.count(self._loss_of(evidence), groups, absent)
             self._count_tags(tags, weights)
+            # The smallest are kept as negatives, so that those of several calls are joined by one maximum.
             new = [((evidence < NEGATIVE) & (evidence > ABSENT)).any().long()]
-            for numbers in (index, groups):
-                if numbers is None or is_cheap_to_read(numbers):
-                    new += [torch.full_like(new[0], -1)] * 2
-                else:
-                    new += _ends(numbers, absent)
+            if not is_cheap_to_read(evidence):
+                none = torch.zeros_like(new[0])
+                for numbers in (index, groups):
+                    low, high = (none, none - 1) if numbers is None else _ends(numbers, absent)
+                    new += [-low, high]
             extremes, old = torch.stack(new).clamp(-LARGEST, LARGEST).to(torch.int32), self._extremes
             self._extremes = extremes if old is None else torch.maximum(old, extremes)
 
@@ -380,7 +385,7 @@ class RobustModule(nn.Module, ABC):
         # Counted here, on all processes alike: how many elements a call has elsewhere is known on the device only.
         counters.seen += new
         if ends:
-            self._make_room(ends[:2], ends[2:])
+            self._make_room([(-ends[0], ends[1]), (-ends[2], ends[3])])
         counters.is_learning_sizes, counters.has_grown = counters.has_grown, False
         self._exchange.shrink()
         scales = self._scale_of(self._window.state.scale)
@@ -498,10 +503,10 @@ class Counters:
         return cls(calls, seen, bad, None if grouped < 0 else bool(grouped), *map(bool, flags))
 
 
-def _ends(numbers: Tensor, absent: Tensor | None) -> list[Tensor]:
-    """Return minus the smallest number and the largest: those of several calls are joined by one maximum."""
+def _ends(numbers: Tensor, absent: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest number of what is not absent."""
     low, high = (numbers if absent is None else torch.where(absent, 0, numbers)).aminmax()
-    return [-low, high]
+    return low, high
 
 
 def _is_usable(evidence: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def is_cheap_to_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """The elements of a call: a value each, and its dataset index and tag if there are any.
 
@@ -59,7 +59,7 @@ class Batch:
     @property
     def present(self) -> Tensor | float:
         """How many elements are not left out."""
-        size = float(len(self.values))
+        size = float(self.values.numel())
         return size if self.absent is None else size - self.absent.sum()
 
     @classmethod
@@ -84,7 +84,7 @@ class Batch:
 
 def flat_losses(losses: Tensor) -> Tensor:
     """Return losses in one row, of float32 or wider."""
-    flat = losses.reshape(-1)
+    flat = losses if losses.dim() == 1 else losses.reshape(-1)
     return flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
 
 

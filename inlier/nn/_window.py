@@ -55,9 +55,9 @@ class Pending:
 
     def append(self, evidence: Tensor, index: Tensor | None, tags: Tensor | None, weights: Tensor) -> None:
         """Keep the elements of a call; tensors that nothing else changes."""
-        if len(evidence):
+        if size := evidence.numel():
             self.calls.append((evidence, index, tags, weights))
-            self.size += len(evidence)
+            self.size += size
 
     def take(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor, list[int]]]:
         """Return the elements of all calls in order, joined as far as calls are alike; none are left.
