@@ -89,20 +89,19 @@ class LossHistogram:
         return _bin_edges(self.bits)
 
 
-def bin_numbers(losses: Tensor, bits: int, finite: bool = False) -> Tensor:
+def bin_numbers(losses: Tensor, bits: int) -> Tensor:
     """Return the bin of each float32 loss: 0 for those of at most 0, the last for infinite and NaN ones.
 
     Args:
         losses: Losses of float32.
         bits: Bits of the mantissa in a bin number.
-        finite: Whether they are known to be finite.
 
     Example:
         >>> bin_numbers(torch.tensor([0.0, -1.0, torch.inf, torch.nan]), bits=5).tolist()
         [0, 0, 8160, 8160]
     """
     # A NaN may have its sign bit set, which would make it look like a negative number.
-    sortable = losses if finite else torch.where(is_finite(losses), losses, math.inf)
+    sortable = torch.where(is_finite(losses), losses, math.inf)
     return (sortable.view(torch.int32) >> (23 - bits)).clamp_(0, 255 << bits)
 
 

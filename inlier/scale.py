@@ -129,7 +129,7 @@ def solve_occupied(values: Tensor, counts: Tensor, kernel: Kernel, inlier_fracti
 
 
 def _solve(
-    values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: Tensor | None = None
+    values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: float | None = None
 ) -> Tensor:
     """The smallest c of each row whose mean weight reaches zeta.
 
@@ -162,8 +162,7 @@ def _solve(
         # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
         low, high = low - 1e-12, high + 1e-12
         if counts is None:
-            near = None if guess is None else guess.to(target)
-            answer[unsolved] = _root(values, kernel, target, low, high, near)
+            answer[unsolved] = _root(values, kernel, float(target), float(low), float(high), guess)
         else:
             answer[unsolved] = _root_on_grid(values, counts, kernel, target, low, high)
     return answer
@@ -180,31 +179,19 @@ def _quantile(values: Tensor, counts: Tensor | None, target: Tensor) -> Tensor:
 
 
 def _root(
-    values: Tensor, kernel: Kernel, target: Tensor, low: Tensor, high: Tensor, guess: Tensor | None
-) -> Tensor:
-    """Solve mean weight = target over positive finite values, in log c between low and high."""
-
-    def excess(log_c: Tensor) -> Tensor:
-        return kernel.slope(values / log_c.exp()).mean() - target
-
-    at_low, at_high = target * -1, 1 - target
-    if guess is not None:
-        # Looking on both sides of a guess costs two passes and saves many. It is 0.4 % away at most.
-        for end in (guess.log() - 0.004, guess.log() + 0.004):
-            point = torch.minimum(torch.maximum(end, low), high)
-            low, at_low, high, at_high = _narrow(low, at_low, high, at_high, point, excess(point))
-    for attempt in range(200):
-        if bool((high - low <= 1e-14 * low.abs().clamp(min=1)).all()):
+    values: Tensor, kernel: Kernel, target: float, low: float, high: float, guess: float | None
+) -> float:
+    """Solve mean weight = target over positive finite values: bisection in log c between low and high."""
+    # Looking on both sides of a guess costs two passes and saves ten. It is 0.4 % away, as a rule.
+    points = [] if guess is None else [math.log(guess) - 0.004, math.log(guess) + 0.004]
+    for turn in range(200):
+        point = points[turn] if turn < len(points) else (low + high) / 2
+        if low < point < high:
+            is_below = float(kernel.slope(values / math.exp(point)).mean()) < target
+            low, high = (point, high) if is_below else (low, point)
+        elif turn >= len(points):
             break
-        secant = high - at_high * (high - low) / (at_high - at_low)
-        middle = (low + high) / 2
-        # A secant between two very unequal ends creeps: every third try halves the bracket instead.
-        usable = (secant > low) & (secant < high) & (attempt % 3 != 2)
-        point = torch.where(usable, secant, middle)
-        below = excess(point)
-        # The Illinois rule: halving the value of the end that stays pulls the next secant to its side.
-        low, at_low, high, at_high = _narrow(low, at_low / 2, high, at_high / 2, point, below)
-    return high.exp()
+    return math.exp(high)
 
 
 def _root_on_grid(
@@ -234,28 +221,14 @@ def _cell(grid: Tensor, means: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return grid.gather(1, both), means.gather(1, both)
 
 
-def _narrow(
-    low: Tensor, at_low: Tensor, high: Tensor, at_high: Tensor, point: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Replace the end of the bracket on whose side the point lies."""
-    under = value < 0
-    return (
-        torch.where(under, point, low),
-        torch.where(under, value, at_low),
-        torch.where(under, high, point),
-        torch.where(under, at_high, value),
-    )
-
-
-def _histogram_guess(values: Tensor, kernel: Kernel, zeta: Tensor) -> Tensor | None:
-    """The scale from a histogram, 0.4 % away at most: passes over many losses are expensive."""
-    if len(values) <= 10_000 or isinstance(kernel, Truncated):
-        return None
+def _histogram_guess(values: Tensor, kernel: Kernel, zeta: Tensor) -> float | None:
+    """The scale from a histogram, 0.4 % away as a rule; None if that says nothing."""
     # The histogram counts float32s: put the largest loss at 1, so that none of note is lost.
-    unit = values.max()
-    if float(unit) == 0:
+    unit = float(values.max()) if len(values) else 0.0
+    if unit == 0 or isinstance(kernel, Truncated):
         return None
-    return solve_scales(LossHistogram.of(values / unit).counts[None], kernel, zeta) * unit.cpu()
+    guess = unit * float(solve_scales(LossHistogram.of(values / unit).counts[None], kernel, zeta))
+    return guess if 0 < guess < math.inf else None
 
 
 _EMPTY = "losses is empty: a scale needs at least one loss"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class FractionEstimator(Protocol):
 
     :class:`inlier.Robust` takes any object with these methods as ``inlier_fraction``, shows it the histogram
     of recent losses at each update, asks for an estimate now and then, and keeps its state in checkpoints.
-    Estimators of several processes see the same losses; those that are fed otherwise are merged.
+    Estimators of several processes see the same losses, those of all.
     """
 
     def observe(self, histogram: LossHistogram) -> None:
@@ -49,9 +49,6 @@ class FractionEstimator(Protocol):
 
     def estimate(self) -> FractionEstimate:
         """Return the estimate from what was observed."""
-
-    def merge(self, other: Self) -> None:
-        """Add what another estimator of the same kind has observed, on another process say."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that a resumed training needs."""
@@ -82,9 +79,6 @@ class GivenFraction:
     def estimate(self) -> FractionEstimate:
         """Return what was given."""
         return FractionEstimate(self.value, 0.0, True, "Given.")
-
-    def merge(self, other: Self) -> None:
-        """Do nothing: there is nothing to add."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return nothing: a fraction that is given is not taken from a checkpoint."""

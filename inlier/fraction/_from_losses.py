@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -283,6 +282,16 @@ def _doubt(fit: LossMixture, n: float, distance: float, ambiguous: bool) -> str:
     return ""
 
 
+def _in_unit(fit: LossMixture, shift: float) -> LossMixture:
+    """Return where the next fit starts if log losses have moved by so much: locations move with them."""
+    if fit.mixtures is None or fit.singles is None or not math.isfinite(shift):
+        return fit
+    mixtures, singles = fit.mixtures.clone(), fit.singles.clone()
+    mixtures[:, [0, 3]] += shift
+    singles[:, 0] += shift
+    return replace(fit, mixtures=mixtures, singles=singles)
+
+
 class FromLosses:
     """The fraction estimator that fits a mixture to the losses, each fit beginning where the last one ended.
 
@@ -325,11 +334,10 @@ class FromLosses:
         if histogram is None or histogram.total == 0:
             return self._last
         mean = log_bins(histogram).mean
-        # A search finds what a refinement may miss, so there is one now and then, more often at first; and a
-        # refinement that starts in another unit of the loss finds nothing.
+        # A search finds what a refinement may miss, so there is one now and then, more often at first.
         search = self._fitted % SEARCH_EVERY == 0 or self._fitted & (self._fitted - 1) == 0
-        search = search or not abs(mean - self._mean) < 1
-        fit = fit_inliers(histogram, None if search else self._fit)
+        start = None if search or self._fit is None else _in_unit(self._fit, mean - self._mean)
+        fit = fit_inliers(histogram, start)
         value = fit.value if fit.is_described and histogram.total >= FEW else math.nan
         share = self.smoothing if self._agree() else 0.0
         self._recent = torch.cat([self._recent[1:], self._recent.new_tensor([value])])
@@ -347,12 +355,6 @@ class FromLosses:
         needed = 1 if math.isnan(value) else math.ceil(self.patience / max(value, self.patience / LONGEST))
         # NaN is within no distance.
         return bool((self._recent[-max(needed, 1) :] - value).abs().max() <= AGREEMENT)
-
-    def merge(self, other: Self) -> None:
-        """Add the losses that another estimator has observed."""
-        if other._histogram is not None:
-            mine = self._histogram
-            self._histogram = other._histogram if mine is None else mine + other._histogram
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the last estimate, and where the next fit starts."""

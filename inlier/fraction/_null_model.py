@@ -16,7 +16,6 @@ Reference: J. D. Storey (2002), A direct approach to false discovery rates, J. R
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -128,13 +127,6 @@ class NullModel:
             reason = "Predictions are not yet better than those of the null model."
             return FractionEstimate(value, error, False, reason)
         return FractionEstimate(value, error, True, "Losses lie below those of the null model.")
-
-    def merge(self, other: Self) -> None:
-        """Add the batches of another process: the mean by their numbers."""
-        mine, theirs = self._sums, other._sums.to(self._sums)
-        total = (mine[2] + theirs[2]).clamp(min=1)
-        means = (mine[:2] * mine[2] + theirs[:2] * theirs[2]) / total
-        self._sums = torch.cat([torch.where(mine[2] + theirs[2] > 0, means, mine[:2]), (mine + theirs)[2:]])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the sums."""

@@ -306,13 +306,13 @@ class RobustCrossEntropy(RobustModule):
         return state | {f"confidence.{k}": v for k, v in self._confidence.state_dict().items()}
 
     def _restore(self, state: State) -> None:
-        self._check_identity(state)
+        self._check_kernel(state)
         confidence = self._confidence.restored(state.part("confidence"))
         super()._restore(state)
         self._confidence = confidence
 
-    def _identity(self) -> dict[str, Tensor]:
-        return {"kernel": torch.tensor(list(b"margins"), dtype=torch.uint8)}
+    def _kernel_label(self) -> Tensor:
+        return torch.tensor(list(b"margins"), dtype=torch.uint8)
 
     _takes_losses = False
 

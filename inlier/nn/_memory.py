@@ -77,10 +77,10 @@ class SampleMemory:
     def reserve(self, samples: int) -> None:
         """Make room for so many samples."""
         if samples > self.room:
-            extra = max(samples, self.room * 3 // 2) - self.room
-            self.mean = _grown(self.mean, extra, math.nan)
-            self.tags = None if self.tags is None else _grown(self.tags, extra, -1)
-            self.frozen = None if self.frozen is None else _grown(self.frozen, extra, math.nan)
+            extra = max(samples, self.room * 3 // 2) - self.room + 1
+            self.mean = _extended(self.mean[:-1], extra, math.nan)
+            self.tags = None if self.tags is None else _extended(self.tags[:-1], extra, -1)
+            self.frozen = None if self.frozen is None else _extended(self.frozen[:-1], extra, math.nan)
         self.size = max(self.size, samples)
 
     def places(self, index: Tensor, absent: Tensor | None) -> Tensor:
@@ -146,21 +146,16 @@ class SampleMemory:
                 "the same dataset"
             )
         new = SampleMemory(self.running_mean, self.samples)
-        new.reserve(len(mean))
-        new.mean[: len(mean)] = mean
+        new.size, new.mean = len(mean), _extended(mean, 1, math.nan)
         if "tags" in state:
-            new.tags = _padded(state.read("tags", torch.int32, mean.shape), -1)
+            new.tags = _extended(state.read("tags", torch.int32, mean.shape), 1, -1)
         if "frozen" in state:
-            new.frozen = _padded(state.read("frozen", torch.float32, mean.shape, nan=True), math.nan)
+            frozen = state.read("frozen", torch.float32, mean.shape, nan=True)
+            new.frozen = _extended(frozen, 1, math.nan)
         new.to(self.mean.device)
         return new
 
 
-def _padded(tensor: Tensor, empty: float) -> Tensor:
-    """Return a tensor with the place that is never read."""
-    return torch.cat([tensor, tensor.new_full((1,), empty)])
-
-
-def _grown(tensor: Tensor, extra: int, empty: float) -> Tensor:
-    """Return a tensor with so many more places, the last of which is the one that is never read."""
-    return torch.cat([tensor[:-1], tensor.new_full((extra + 1,), empty)])
+def _extended(tensor: Tensor, extra: int, empty: float) -> Tensor:
+    """Return a tensor with so many more places; the last of all is the one that is never read."""
+    return torch.cat([tensor, tensor.new_full((extra,), empty)])

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimate, FractionEstimator
-from inlier.histogram import is_finite
 from inlier.kernels._base import text_of
 from inlier.nn import _compile
 from inlier.nn._distributed import Exchange, all_reduce_sum
 from inlier.nn._history import History
 from inlier.nn._memory import SampleMemory
 from inlier.nn._metrics import LastCall, call_metrics, scale_metrics
-from inlier.nn._state import State
+from inlier.nn._state import Checkpointed, Counters, State
 from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
 from inlier.nn._window import UNSEEN, LossWindow, Pending
 
@@ -48,7 +46,7 @@ MOST_PENDING = 2**16
 """So many elements wait at most to be counted, whatever the number of calls between updates."""
 
 
-class RobustModule(nn.Module, ABC):
+class RobustModule(Checkpointed):
     """A loss that weights samples by the evidence that they are inliers; see the module's description.
 
     It has neither parameters nor buffers: its state follows the device of the losses, keeps its dtype whatever
@@ -104,8 +102,8 @@ class RobustModule(nn.Module, ABC):
         """Return the state after a round, from the counts of losses in the bins that are occupied."""
 
     @abstractmethod
-    def _identity(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must have in common with this loss, as bytes by name."""
+    def _kernel_label(self) -> Tensor:
+        """Return what a checkpoint must have in common with this loss, as bytes."""
 
     # What users call.
 
@@ -236,7 +234,7 @@ class RobustModule(nn.Module, ABC):
     def flat_weights(self, values: Tensor, extras: _compile.Extras, divided: bool) -> Tensor:
         """Do :meth:`_weights`: what an eager call and the compiled operation have in common."""
         if not self.training:
-            return (is_finite(values) & (values != ABSENT)).float()
+            return _is_usable(values).float()
         losses, index, tags, importance = extras
         losses = values if losses is None else losses
         weights, factor = self._step(Batch.of(values, index, tags), losses, importance)
@@ -420,45 +418,22 @@ class RobustModule(nn.Module, ABC):
 
     def _own_state(self) -> dict[str, Tensor]:
         self._count()
-        state = {"counters": self._counters.state(), "history": self.history.state()} | self._identity()
+        state = {"counters": self._counters.state(), "history": self.history.state()}
+        state["kernel"] = self._kernel_label()
         state |= {f"memory.{name}": tensor for name, tensor in self._memory.state_dict().items()}
         state |= {f"window.{name}": tensor for name, tensor in self._window.state_dict().items()}
         return state
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination |= {prefix + name: tensor for name, tensor in self._own_state().items()}
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        if not any(name.startswith(prefix) for name in state_dict):
-            missing_keys.append(prefix + "counters")
-            return
-        mine = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
-        try:
-            self._restore(State(mine))
-        except ValueError as error:
-            raise ValueError(f"the checkpoint does not fit: {prefix}{error}") from error
-
-    def _check_identity(self, state: State) -> None:
+    def _check_kernel(self, state: State) -> None:
         """Raise ``ValueError`` if a checkpoint is of another kind of loss."""
-        for name, value in self._identity().items():
-            saved = state.read(name, torch.uint8, (None,))
-            if not torch.equal(saved, value):
-                made, own = text_of(saved), text_of(value)
-                raise ValueError(f"{name} is {made}, not {own}: build this one as the checkpoint's was")
+        saved, own = state.read("kernel", torch.uint8, (None,)), self._kernel_label()
+        if not torch.equal(saved, own):
+            remedy = "build this one as the checkpoint's was"
+            raise ValueError(f"kernel is {text_of(saved)}, not {text_of(own)}: {remedy}")
 
     def _restore(self, state: State) -> None:
         """Become what a checkpoint was taken from, or raise ``ValueError`` and stay as it is."""
-        self._check_identity(state)
+        self._check_kernel(state)
         counters = Counters.restored(state)
         history = History.restored(state)
         memory = self._memory.restored(state.part("memory"))
@@ -466,41 +441,6 @@ class RobustModule(nn.Module, ABC):
         window.restore_estimators(state.part("window"))
         self.history, self._memory, self._window, self._counters = history, memory, window, counters
         self._pending, self._extremes, self._last = Pending(), None, LastCall()
-
-
-@dataclass(slots=True)
-class Counters:
-    """What is counted of the calls of a loss, on the host.
-
-    Args:
-        calls: The number of calls.
-        seen: The number of elements in them, up to the last update.
-        bad_losses: How many of these were infinite or NaN.
-        grouped: Whether elements come in groups; None before the first call.
-        is_learning_sizes: Whether sizes are read from the data: until a whole period between updates has
-            brought nothing new.
-        has_grown: Whether this period has.
-    """
-
-    calls: int = 0
-    seen: int = 0
-    bad_losses: int = 0
-    grouped: bool | None = None
-    is_learning_sizes: bool = True
-    has_grown: bool = False
-
-    def state(self) -> Tensor:
-        """Return them as a tensor, for a checkpoint."""
-        grouped = -1 if self.grouped is None else int(self.grouped)
-        return torch.tensor(
-            [self.calls, self.seen, self.bad_losses, grouped, self.is_learning_sizes, self.has_grown]
-        )
-
-    @classmethod
-    def restored(cls, state: State) -> Counters:
-        """Return what :meth:`state` was taken from, or raise ``ValueError``."""
-        calls, seen, bad, grouped, *flags = state.read("counters", torch.int64, (6,), low=-1).tolist()
-        return cls(calls, seen, bad, None if grouped < 0 else bool(grouped), *map(bool, flags))
 
 
 def _ends(numbers: Tensor, absent: Tensor | None) -> tuple[Tensor, Tensor]:

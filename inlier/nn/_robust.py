@@ -27,9 +27,9 @@ from inlier.nn._validation import (
 
 __all__ = ["Robust"]
 
-PRIOR_COUNT = 50.0
-"""Each group's histogram is pooled with as many losses of all groups, so that a small one has a scale much like
-that of the whole."""
+PRIOR_COUNT = 10.0
+"""Each group's histogram is pooled with as many losses of all groups, so that a very small one has a scale much like
+that of the whole (benchmarks/constants.py)."""
 
 
 class Robust(RobustModule):
@@ -274,8 +274,8 @@ class Robust(RobustModule):
             self._memory.frozen = None
             self._memory.freeze(self.inlier_probability())
 
-    def _identity(self) -> dict[str, Tensor]:
-        return {"kernel": label_of(self.kernel)}
+    def _kernel_label(self) -> Tensor:
+        return label_of(self.kernel)
 
 
 def _mean(flat: Tensor, mask: Tensor | None) -> Tensor:

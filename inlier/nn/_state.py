@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["State"]
+__all__ = ["Checkpointed", "Counters", "State"]
 
 
 class State:
@@ -86,3 +89,70 @@ class State:
         if high is not None and bool((tensor > high).any()):
             raise ValueError(f"{full} holds {float(tensor.max()):g}: at most {high:g} is expected")
         return tensor
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is counted of the calls of a loss, on the host.
+
+    Args:
+        calls: The number of calls.
+        seen: The number of elements in them, up to the last update.
+        bad_losses: How many of these were infinite or NaN.
+        grouped: Whether elements come in groups; None before the first call.
+        is_learning_sizes: Whether sizes are read from the data: until a whole period between updates has
+            brought nothing new.
+        has_grown: Whether this period has.
+    """
+
+    calls: int = 0
+    seen: int = 0
+    bad_losses: int = 0
+    grouped: bool | None = None
+    is_learning_sizes: bool = True
+    has_grown: bool = False
+
+    def state(self) -> Tensor:
+        """Return them as a tensor, for a checkpoint."""
+        return torch.tensor([-1 if number is None else int(number) for number in astuple(self)])
+
+    @classmethod
+    def restored(cls, state: State) -> Counters:
+        """Return what :meth:`state` was taken from, or raise ``ValueError``."""
+        calls, seen, bad, grouped, *flags = state.read("counters", torch.int64, (6,), low=-1).tolist()
+        return cls(calls, seen, bad, None if grouped < 0 else bool(grouped), *map(bool, flags))
+
+
+class Checkpointed(nn.Module, ABC):
+    """A module with a state of its own, which is neither parameters nor buffers."""
+
+    @abstractmethod
+    def _own_state(self) -> dict[str, Tensor]:
+        """Return all that a resumed training needs."""
+
+    @abstractmethod
+    def _restore(self, state: State) -> None:
+        """Become what a checkpoint was taken from, or raise ``ValueError`` and stay as it is."""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination |= {prefix + name: tensor for name, tensor in self._own_state().items()}
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        if not any(name.startswith(prefix) for name in state_dict):
+            missing_keys.append(prefix + "counters")
+            return
+        mine = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        try:
+            self._restore(State(mine))
+        except ValueError as error:
+            raise ValueError(f"the checkpoint does not fit: {prefix}{error}") from error

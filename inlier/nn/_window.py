@@ -93,15 +93,16 @@ class LossWindow:
         self, estimator: FractionEstimator | Literal["auto"], size: int, num_groups: int | None = None
     ) -> None:
         self.size, self.num_groups = size, num_groups
-        self._prototype = FromLosses(SMOOTHING, PATIENCE) if estimator == "auto" else estimator
-        self._is_auto = estimator == "auto"
+        estimator = FromLosses(SMOOTHING, PATIENCE) if estimator == "auto" else estimator
+        # The one that was given is asked itself; further groups get copies of what it was at first.
+        self._fresh = copy.deepcopy(estimator)
         groups = num_groups or 1
         self.bits = bits_for(groups)
         self.counts = torch.zeros(groups, (255 << self.bits) + 1)
         self.rounds = 0
         """The number of updates."""
-        self.state = AlternationState.initial(groups, self._prototype.estimate().value)
-        self.estimators = self._estimators_for(groups, [])
+        self.state = AlternationState.initial(groups, estimator.estimate().value)
+        self.estimators = self._estimators_for(groups, [estimator])
         self.pending = torch.zeros(self.counts.numel() + 1, dtype=torch.int32)
         """Counts since the last update, on the device; the last is of what is left out, and never read."""
         self.current, self.shared = torch.empty(0), (UNSEEN, 1.0)
@@ -155,7 +156,7 @@ class LossWindow:
         new_rows = extra, self.counts.shape[1]
         self.counts = torch.cat([self.counts, self.counts.new_zeros(new_rows)])
         self.pending = torch.cat([pending.reshape(-1), pending.new_zeros(math.prod(new_rows) + 1)])
-        new = AlternationState.initial(extra, self._prototype.estimate().value)
+        new = AlternationState.initial(extra, self._fresh.estimate().value)
         self.state = AlternationState(
             *(torch.cat([getattr(self.state, k), getattr(new, k)]) for k in vars(new))
         )
@@ -165,14 +166,7 @@ class LossWindow:
     def _estimators_for(self, groups: int, old: list[FractionEstimator]) -> list[FractionEstimator]:
         """One estimator for each of a few groups, one for all of many; those there are already stay."""
         number = groups if groups <= FITTED_GROUPS else 1
-        made = old[:number]
-        for turn in range(len(made), number):
-            made.append(FromLosses(SMOOTHING, PATIENCE) if self._is_auto else self._copy(turn))
-        return made
-
-    def _copy(self, turn: int) -> FractionEstimator:
-        # A user's own estimator is the one that is asked; only further groups get copies.
-        return copy.deepcopy(self._prototype) if turn else self._prototype
+        return old[:number] + [copy.deepcopy(self._fresh) for _ in range(number - len(old))]
 
     def check(self, smallest: int, largest: int) -> None:
         """Raise for groups that cannot be."""

@@ -81,14 +81,6 @@ class TestEveryEstimator:
         show(other, 1)
         assert other.estimate().value == estimator.estimate().value
 
-    def test_two_of_them_merge_into_one_that_has_seen_both(self, name):
-        make, show = ESTIMATORS[name]
-        one, two = make(), make()
-        show(one, 0)
-        show(two, 1)
-        one.merge(two)
-        assert one.estimate().value == pytest.approx(TRUE, abs=0.04)
-
     def test_robust_takes_it(self, name):
         robust = Robust(inlier_fraction=ESTIMATORS[name][0](), warmup=0, update_every=2)
         for _ in range(4):
