@@ -107,7 +107,9 @@ class SampleMemory:
         """Remember the tags of several calls, of so many elements each, one call after the other."""
         if self.tags is None:
             self.tags = torch.full_like(self.mean, -1, dtype=torch.int32)
-        for place, tag in zip(places.split(sizes), tags.to(torch.int32).split(sizes), strict=True):
+        for place, tag in zip(
+            torch.split(places, sizes), torch.split(tags.to(torch.int32), sizes), strict=True
+        ):
             self.tags[place] = tag
 
     def replace(self, values: Tensor, tags: Tensor | None = None) -> None:

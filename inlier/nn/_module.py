@@ -39,9 +39,6 @@ NEGATIVE = -1e-6
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
 
-NONE = 0, -1
-"""The smallest and the largest of no numbers."""
-
 MOST_PENDING = 2**16
 """So many elements wait at most to be counted, whatever the number of calls between updates."""
 
@@ -274,9 +271,8 @@ class RobustModule(Checkpointed):
         if evidence is batch.values:
             evidence = evidence.clone()  # The caller may change its losses.
         self._pending.append(evidence, batch.index, batch.tags, all_weights)
-        counters = self._counters
-        counters.calls += 1
-        if counters.calls % self.update_every == 0:
+        self._counters.calls += 1
+        if self._counters.calls % self.update_every == 0:
             self._update()
         elif self._pending.size > MOST_PENDING:
             self._count()
@@ -312,7 +308,7 @@ class RobustModule(Checkpointed):
             groups is None or self._window.num_groups is not None
         )
         if is_cheap_to_read(batch.values) or (self._counters.is_learning_sizes and not is_given):
-            ends = [NONE if x is None else _ends(x, batch.absent) for x in (index, groups)]
+            ends = [(0, -1) if x is None else _ends(x, batch.absent) for x in (index, groups)]
             self._make_room([(int(low), int(high)) for low, high in ends])
 
     def _make_room(self, ends: list[tuple[int, int]]) -> None:
