@@ -72,7 +72,7 @@ class Numbers:
         center: What is subtracted from each column.
         factor: What it is then multiplied by.
         fill: What stands for a missing number after that.
-        indicated: Whether a column is followed by one that says whether the number is missing.
+        indicated: Whether a column has another one, behind all numbers, that says whether the number is missing.
     """
 
     center: Array
@@ -83,21 +83,20 @@ class Numbers:
     @classmethod
     def of(cls, columns: Sequence[Column], vectorizer: Vectorizer) -> Numbers | None:
         """Return the same as a fitted vectorizer; None if it does more than scale numbers."""
-        if any(column.kind != "number" for column in columns) or not hasattr(vectorizer, "transformers_"):
+        if any(column.kind != "number" for column in columns):
             return None
-        parts: list[tuple[float, float, float, bool]] = []
-        for column in columns:
-            scaler, imputer = (step for _, step in vectorizer.transformers_[column.name].steps)
-            if bool(scaler.robust_cols_[0]):
-                center, factor = scaler.robust_scaler_.center_[0], 1 / scaler.robust_scaler_.scale_[0]
-            elif bool(scaler.minmax_cols_[0]):
-                center, factor = scaler.minmax_scaler_.median_[0], scaler.minmax_scaler_.scale_[0]
-            else:
-                return None
-            missing = bool(len(imputer.indicator_.features_))
-            parts.append((float(center), float(factor), float(imputer.statistics_[0]), missing))
-        centers, factors, fills, indicated = zip(*parts, strict=True)
-        return cls(np.array(centers), np.array(factors), np.array(fills), indicated)
+        scaler, imputer = (step for _, step in vectorizer.named_transformers_["numbers"].steps)
+        if scaler.zero_cols_.any():
+            return None
+        center, factor = np.empty(len(columns)), np.empty(len(columns))
+        if scaler.robust_cols_.any():
+            center[scaler.robust_cols_] = scaler.robust_scaler_.center_
+            factor[scaler.robust_cols_] = 1 / scaler.robust_scaler_.scale_
+        if scaler.minmax_cols_.any():
+            center[scaler.minmax_cols_] = scaler.minmax_scaler_.median_
+            factor[scaler.minmax_cols_] = scaler.minmax_scaler_.scale_
+        indicated = np.isin(np.arange(len(columns)), imputer.indicator_.features_)
+        return cls(center, factor, np.asarray(imputer.statistics_), tuple(indicated.tolist()))
 
     def __call__(self, readings: Sequence[Reading]) -> Array:
         """Return the inputs of the model."""
@@ -105,7 +104,7 @@ class Numbers:
         x = np.empty((rows, len(readings) + sum(self.indicated)))
         length = np.empty(min(BLOCK, rows))
         for first in range(0, rows, BLOCK):
-            block, place = slice(first, first + BLOCK), 0
+            block, place = slice(first, first + BLOCK), len(readings)
             for k, reading in enumerate(readings):
                 values = reading.values[block] - self.center[k]
                 values *= self.factor[k]
@@ -118,10 +117,10 @@ class Numbers:
                 missing = np.isnan(values) if self.indicated[k] or np.isnan(values.sum()) else None
                 if missing is not None:
                     values[missing] = self.fill[k]
-                x[block, place] = values
+                x[block, k] = values
                 if self.indicated[k]:
-                    x[block, place + 1] = missing
-                place += 1 + self.indicated[k]
+                    x[block, place] = missing
+                    place += 1
         return x
 
 

@@ -3,6 +3,9 @@
 A skops file is an archive of arrays with a schema that names the types to build. skops itself trusts every
 type of scikit-learn, some of which open files; here only the types that a pipeline of ``inlier fit`` is made of
 are built. The schema is checked before anything is.
+
+The vocabulary of a text column is stored as one array of bytes: skops would write a node for each of its n-grams, which
+takes longer than the fit.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from inlier._errors import InputError, quoted
 
@@ -47,22 +52,10 @@ MODULES = {
     "sklearn.preprocessing._label": "LabelEncoder",
     "sklearn.preprocessing._polynomial": "SplineTransformer",
     "sklearn.utils.validation": "check_array",
-    "skrub._apply_to_each_col": "ApplyToEachCol",
-    "skrub._check_input": "CheckInputDataFrame",
-    "skrub._clean_categories": "CleanCategories",
-    "skrub._clean_null_strings": "CleanNullStrings",
-    "skrub._dataframe._common": "is_any_date is_categorical is_numeric",
     "skrub._datetime_encoder": "DatetimeEncoder _SplineEncoder",
-    "skrub._drop_uninformative": "DropUninformative",
-    "skrub._duration_to_float": "DurationToFloat",
     "skrub._squashing_scaler": "SquashingScaler _MinMaxScaler",
     "skrub._string_encoder": "StringEncoder",
-    "skrub._table_vectorizer": "PassThrough ShortReprDict TableVectorizer _created_by_predicate",
-    "skrub._to_datetime": "ToDatetime",
-    "skrub._to_float": "ToFloat",
     "skrub._to_str": "ToStr",
-    "skrub.selectors._base": "All And Cols Filter Sub",
-    "skrub.selectors._selectors": "_cardinality_below",
 }
 TYPES = frozenset(f"{module}.{name}" for module, names in MODULES.items() for name in names.split())
 """Types and functions in pipelines of ``inlier fit``: a test compares them with those of fitted ones."""
@@ -80,7 +73,23 @@ def save_pipeline(pipeline: Any, path: Path) -> None:
     """Write a pipeline to a file."""
     import skops.io
 
-    skops.io.dump(pipeline, path)
+    texts = _text_vectorizers(pipeline)
+    vocabularies = [tfidf.vocabulary_ for tfidf in texts]
+    try:
+        for tfidf, words in zip(texts, vocabularies, strict=True):
+            # N-grams of words hold no line break.
+            lines = "\n".join(sorted(words, key=words.__getitem__))
+            tfidf.vocabulary_ = np.frombuffer(lines.encode("utf-8", "surrogatepass"), np.uint8)
+        skops.io.dump(pipeline, path)
+    finally:
+        for tfidf, words in zip(texts, vocabularies, strict=True):
+            tfidf.vocabulary_ = words
+
+
+def _text_vectorizers(pipeline: Any) -> list[Any]:
+    """Return the fitted TF-IDF of each text column."""
+    parts = pipeline.named_steps["transform"].transformers_
+    return [part.vectorizer_ for _, part, _ in parts if hasattr(part, "vectorizer_")]
 
 
 def load_pipeline(path: str | Path) -> Any:
@@ -111,7 +120,11 @@ def load_pipeline(path: str | Path) -> Any:
             f"{quoted(path)} holds {quoted(unexpected[0])}, which no model of inlier fit does; not loaded"
         )
     try:
-        return skops.io.load(path, trusted=sorted(TYPES))
+        pipeline = skops.io.load(path, trusted=sorted(TYPES))
+        for tfidf in _text_vectorizers(pipeline):
+            lines = tfidf.vocabulary_.tobytes().decode("utf-8", "surrogatepass")
+            tfidf.vocabulary_ = {word: place for place, word in enumerate(lines.split("\n"))}
+        return pipeline
     except Exception as error:  # A broken archive or schema fails in many ways.
         raise InputError(f"{quoted(path)} cannot be loaded: {quoted(error)}") from None
 

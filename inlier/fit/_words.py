@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from skrub import TableVectorizer
+from skrub import StringEncoder
 
 __all__ = ["telling_words"]
 
@@ -42,15 +42,12 @@ def telling_words(
     """
     nothing = [""] * len(texts)
     vectorizer, model = pipeline.named_steps["transform"], pipeline.named_steps["model"]
-    if not (isinstance(vectorizer, TableVectorizer) and isinstance(model, LogisticRegression)):
+    part = next((part for part in vectorizer.transformers_ if part[2] == column), None)
+    if part is None or not isinstance(part[1], StringEncoder) or not isinstance(model, LogisticRegression):
         return nothing
-    if column not in vectorizer.kind_to_columns_["high_cardinality"]:
-        return nothing
-    encoder = vectorizer.transformers_[column]
+    encoder, places = part[1], vectorizer.output_indices_[part[0]]
     if not hasattr(encoder, "tsvd_"):
         return nothing
-    outputs = list(vectorizer.get_feature_names_out())
-    places = [outputs.index(name) for name in vectorizer.input_to_outputs_[column]]
     coefficients = model.coef_[:, places]
     if len(model.classes_) == 2:
         coefficients = np.vstack((-coefficients, coefficients)) / 2

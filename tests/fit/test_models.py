@@ -60,10 +60,25 @@ def test_the_list_of_types_is_exactly_what_fitted_pipelines_hold(tmp_path):
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.skops"
     fit = fit_robust(
-        ModelSpec(COLUMNS[4:5], "regression", "linear", 0.9, 0), frame()[["note"]], np.arange(200.0)
+        ModelSpec(COLUMNS[3:5], "regression", "linear", 0.9, 0), frame()[["day", "note"]], np.arange(200.0)
     )
     models.save_pipeline(fit.pipeline, path)
     return path
+
+
+def test_a_vocabulary_is_one_array_in_the_file_and_comes_back_whole(tmp_path):
+    notes = frame()[["note"]].replace({"note": {"text 3 and 8": "naïve 東京 😀 " + "word " * 9}})
+    spec = ModelSpec(COLUMNS[4:5], "regression", "linear", 0.9, 0)
+    pipeline = fit_robust(spec, notes, np.arange(200.0)).pipeline
+    (vectorizer,) = models._text_vectorizers(pipeline)
+    words = dict(vectorizer.vocabulary_)
+    assert len(words) > 500
+    models.save_pipeline(pipeline, tmp_path / "model.skops")
+    assert vectorizer.vocabulary_ == words  # What was saved can still be used.
+    (loaded,) = models._text_vectorizers(models.load_pipeline(tmp_path / "model.skops"))
+    assert loaded.vocabulary_ == words
+    with zipfile.ZipFile(tmp_path / "model.skops") as archive:
+        assert len(list(models._nodes(json.loads(archive.read("schema.json"))))) < len(words)
 
 
 def altered(saved, path, change):

@@ -221,6 +221,21 @@ def test_codes_with_leading_zeros_stay_text_in_new_tables(tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["prediction"], [100, 50], atol=5)
 
 
+def test_codes_that_look_like_numbers_are_texts_for_the_model_too(tmp_path):
+    random = np.random.default_rng(0)
+    # More than 40 distinct ones, some missing: numbers without a scale would drown everything else.
+    code = pd.Series([f"{k:05}" for k in random.integers(0, 99_999, 60)]).sample(
+        300, replace=True, random_state=0
+    )
+    frame = pd.DataFrame({"zip": code.to_numpy(), "kind": random.choice(["a", "b"], 300)})
+    frame["y"] = np.where(frame["kind"] == "a", 5.0, 0.0) + random.normal(size=300)
+    frame.loc[::30, "zip"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    printed = succeed("fit", tmp_path / "a.csv", "--target", "y", "--out", tmp_path / "out")
+    assert "'zip'   free text" in printed
+    assert record_of(tmp_path / "out")["held_out"]["robust"] < 1.2
+
+
 def test_help_states_the_rule_and_an_example():
     printed = " ".join(run("fit", "--help").out.replace("│", " ").split())
     assert "at most 10 distinct values" in printed
