@@ -365,7 +365,8 @@ def _number(column: Column, number: written.WrittenNumber | None) -> tuple[float
     factor = written.unit_factor(number.unit, column.unit)
     if factor != factor:
         return None, f"unit {number.unit}, unlike the rest"
-    return factor * value, f"followed by {number.remark!r}" if number.remark else ""
+    remark = number.remark
+    return factor * value, "" if not remark else "a limit" if remark in "<>≤≥" else f"followed by {remark!r}"
 
 
 def _finite(reading: Reading, texts: list[str] | None = None, codes: Array | None = None) -> Reading:

@@ -57,6 +57,12 @@ def plan_fit(
     if holds_images(data, drop):
         if data.is_dir():
             if target is not None:
+                nested = next(data.rglob("*.parquet"), None)
+                if nested is not None:
+                    raise InputError(
+                        f"{quoted(data)} has Parquet files only in its subfolders; name one, like "
+                        f"{quoted(nested.parent)}"
+                    )
                 raise InputError(
                     f"target {quoted(target)}: {quoted(data)} is a folder of classes; omit --target"
                 )

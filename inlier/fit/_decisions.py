@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from inlier._errors import InputError, quoted
 from inlier._files import write_whole
+from inlier.fit._csv import csv_rows, csv_text
 from inlier.fit._outputs import write_table
 from inlier.fit._record import TableRun, read_run
 from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
@@ -161,7 +163,7 @@ def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[P
     run = read_run(folder)
     if not isinstance(run, TableRun):
         raise InputError(f"{quoted(folder)} is a fit of images; move or delete the files yourself")
-    source = inspect_table(Path(run.data))
+    source = inspect_table(Path(run.data), run.encoding)
     check_columns(source, [run.target.name], "target")
     decided = read_decisions(decisions)
     cells = read_columns(source, [run.target.name] if source.format == "csv" else source.names)
@@ -172,7 +174,7 @@ def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[P
     if not out.parent.is_dir():
         raise InputError(f"out {quoted(out)}: folder {quoted(out.parent)} does not exist; create it first")
     changed = {d.row - source.first_row: d.value for d in decided if d.action == "fix"}
-    if source.format == "csv" and source.compression is None:
+    if source.format == "csv":
         write_whole(out, _rewritten(source, run.target.name, changed, dropped))
     else:
         kept = [position for position in range(fixed.num_rows) if position not in dropped]
@@ -188,11 +190,10 @@ def _beside(source: TableFile) -> Path:
 
 def _rewritten(source: TableFile, target: str, changed: dict[int, str], dropped: set[int]) -> bytes:
     """Return a CSV file with some targets changed and some rows left out; all else as it was."""
-    text = source.path.read_bytes().decode(source.encoding)
-    lines = text.splitlines(keepends=True)
-    out = io.StringIO(newline="")
-    out.write("".join(lines[: source.skipped]))
-    reader = csv.reader(io.StringIO("".join(lines[source.skipped :]), newline=""), delimiter=source.delimiter)
+    text, encoding = csv_text(source, Limits())
+    lines, out = io.StringIO(text, newline=""), io.StringIO(newline="")
+    out.writelines(islice(lines, source.skipped))
+    reader = csv_rows(lines, source)
     ending = "\r\n" if "\r\n" in text else "\n"
     writer = csv.writer(out, delimiter=source.delimiter, lineterminator=ending)
     writer.writerow(next(row for row in reader if row))
@@ -202,4 +203,4 @@ def _rewritten(source: TableFile, target: str, changed: dict[int, str], dropped:
             if position in changed:
                 row[place] = changed[position]
             writer.writerow(row)
-    return out.getvalue().encode(source.encoding)
+    return out.getvalue().encode(encoding)

@@ -9,9 +9,9 @@
 | vectors of an encoder | standardized, SVD, each of length one | the same |
 | model | Ridge, LogisticRegression | HistGradientBoosting |
 
-What a column is was found when it was read (``_columns``). skrub's ``TableVectorizer`` would find it out again from the
-texts, and take ``007`` for a number; and it goes through the columns one by one, which for 500 of them takes 80 times as
-long. The columns are transformed once, and the model is fitted to them many times.
+What a column is was found when it was read (``_columns``). skrub's ``TableVectorizer`` would find it out again from
+the texts, and take ``007`` for a number; and it goes through the columns one by one, which for 500 of them takes 80
+times as long. The columns are transformed once, and the model is fitted to them many times.
 """
 
 from __future__ import annotations

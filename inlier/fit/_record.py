@@ -39,6 +39,7 @@ class TableRun:
         columns: The input columns, and how they are read.
         data: The table, as it was named.
         encoder: The encoder of texts, if any.
+        encoding: The encoding of a CSV file, if it was named.
     """
 
     kind: Literal["table"]
@@ -47,6 +48,7 @@ class TableRun:
     task: Literal["regression", "classification"]
     columns: list[Column]
     encoder: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)

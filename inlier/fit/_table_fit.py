@@ -316,7 +316,8 @@ def _summary(
     more = f" ({skipped:,} more without {quoted(target.name)} were skipped)" if skipped else ""
     errors = "not measured: too few rows of each class"
     if holdout is not None:
-        better = "" if holdout.robust < holdout.unweighted else ": not better"
+        equal = holdout.robust == holdout.unweighted
+        better = ": the same" if equal else "" if holdout.robust < holdout.unweighted else ": not better"
         errors = (
             f"robust {holdout.robust:.4g}, unweighted {holdout.unweighted:.4g}{better} ({holdout.measure})"
         )
@@ -368,6 +369,7 @@ def table_record(
         "task": target.task,
         "model": options.model,
         "encoder": options.encoder,
+        "encoding": options.encoding,
         "seed": options.seed,
         "rows": len(target.rows),
         "rows_without_target": target.total - len(target.rows),

@@ -7,111 +7,40 @@ blocks, and reading stops as soon as a limit is passed.
 
 from __future__ import annotations
 
-import codecs
-import csv
 import difflib
-import io
 import stat
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from inlier._errors import InputError, quoted
+from inlier.fit._csv import MAX_HEADER_BYTES, MISSING_VALUES, decompressed, inspect_csv, read_csv
+from inlier.fit._layout import FIRST_ROW, INSPECTED_ROWS, Limits, TableFile, find_layout, is_number
 
-MAX_HEADER_BYTES = 2**20
-MAX_ROW_BYTES = 2**22
+__all__ = [
+    "FIRST_ROW",
+    "Limits",
+    "TableFile",
+    "check_columns",
+    "check_type",
+    "exceeds",
+    "inspect_table",
+    "is_text",
+    "is_vector",
+    "parquet_parts",
+    "parquet_schema",
+    "read_columns",
+]
+
 MAX_COLUMNS = 5000
-INSPECTED_ROWS = 50
-"""Rows from which the delimiter, and titles above the header, are found."""
-REGULAR = 0.8
-"""A delimiter fits if it divides this share of the rows into as many cells as the header."""
-DELIMITERS = (",", ";", "\t", "|")
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 """Compressions by the first bytes of a file."""
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-MISSING_VALUES = (
-    "",
-    "NA",
-    "N/A",
-    "n/a",
-    "NaN",
-    "nan",
-    "-nan",
-    "-NaN",
-    "null",
-    "NULL",
-    "None",
-    "<NA>",
-    "#N/A",
-    "#NA",
-)
-"""Cells of a CSV file that stand for a missing value."""
-FIRST_ROW = 2
-"""Number of the first data row, as in a spreadsheet: the header is row 1."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much is read at most.
-
-    Args:
-        rows: Rows of a table.
-        gigabytes: Uncompressed size of a file.
-    """
-
-    rows: int = 20_000_000
-    gigabytes: float = 8.0
-
-    def check(self, path: Path, rows: int = 0, size: float = 0.0) -> None:
-        """Raise if a table is larger."""
-        if rows > self.rows:
-            raise InputError(
-                f"{quoted(path)} has {rows:,} rows or more; the limit is {self.rows:,} (--max-rows raises it)"
-            )
-        if size > self.gigabytes * 1e9:
-            raise InputError(
-                f"{quoted(path)} needs {size / 1e9:.1f} GB or more; the limit is {self.gigabytes:g} "
-                "(--max-gigabytes raises it)"
-            )
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file that holds a table, inspected but not read.
-
-    Args:
-        path: The file, or a folder of Parquet files.
-        format: ``csv``, ``parquet`` or ``excel``.
-        names: Its column names.
-        delimiter: The delimiter of a CSV file.
-        encoding: Its encoding.
-        compression: Its compression, if any.
-        skipped: Lines above its header.
-        notes: What is worth knowing about how it is read.
-    """
-
-    path: Path
-    format: str
-    names: tuple[str, ...]
-    delimiter: str = ","
-    encoding: str = "utf-8"
-    compression: str | None = None
-    skipped: int = 0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def first_row(self) -> int:
-        """The number of the first data row, as a spreadsheet or an editor shows it."""
-        return FIRST_ROW + self.skipped
 
 
 def inspect_table(path: Path, encoding: str | None = None) -> TableFile:
@@ -139,7 +68,7 @@ def inspect_table(path: Path, encoding: str | None = None) -> TableFile:
     head, complete = _head(path)
     compression = next((name for start, name in COMPRESSIONS.items() if head.startswith(start)), None)
     if compression:
-        with _opened(path, compression) as file:
+        with decompressed(path, compression) as file:
             head = file.read(MAX_HEADER_BYTES)
             complete = not file.read(1)
     if not head.strip():
@@ -157,7 +86,7 @@ def inspect_table(path: Path, encoding: str | None = None) -> TableFile:
             ".zst or .bz2, if compressed) nor in .xlsx, .xls or .ods"
         )
     return _checked(
-        _inspect_csv(TableFile(path, "csv", (), compression=compression), head, complete, encoding)
+        inspect_csv(TableFile(path, "csv", (), compression=compression), head, complete, encoding)
     )
 
 
@@ -234,7 +163,7 @@ def read_columns(table: TableFile, columns: Sequence[str], limits: Limits | None
     elif table.format == "excel":
         cells = _read_sheet(table, list(columns), limits)
     else:
-        cells = _read_csv(table, list(columns), limits)
+        cells = read_csv(table, list(columns), limits)
     for name in columns:
         check_type(name, cells.schema.field(name).type)
     return cells
@@ -246,205 +175,25 @@ def check_columns(table: TableFile, names: Sequence[str], argument: str) -> None
         if name not in table.names:
             close = difflib.get_close_matches(name, table.names, 1, 0.6)
             near = close or [other for other in table.names if other.strip().lower() == name.strip().lower()]
-            hint = f"did you mean {quoted(near[0])}?" if near else f"it has {_join_names(table.names)}"
+            hint = f"did you mean {quoted(near[0])}?" if near else _what_it_has(table)
             raise InputError(f"{argument} {quoted(name)}: {quoted(table.path)} has no such column; {hint}")
+
+
+def _what_it_has(table: TableFile) -> str:
+    """Return the columns of a table, and what may be wrong if these are not the right ones."""
+    hint = f"it has {_join_names(table.names)}"
+    if table.names and all(map(is_number, table.names)):
+        return f"{hint}: the first line holds numbers; put a line with the names of the columns above it"
+    if table.format == "csv" and table.encoding not in ("utf-8", "ascii"):
+        return f"{hint}, read as {table.encoding} (--encoding names another)"
+    if table.format == "csv" and len(table.names) == 1:
+        return f"{hint}: cells have to be separated by a comma, a semicolon, a tab or a bar"
+    return hint
 
 
 def _join_names(names: Sequence[str], limit: int = 8) -> str:
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return ", ".join(quoted(name) for name in names[:limit]) + more
-
-
-def _inspect_csv(table: TableFile, head: bytes, complete: bool, encoding: str | None) -> TableFile:
-    """Return the encoding, the delimiter and the columns of a CSV file from its first bytes."""
-    path = table.path
-    encoding = encoding or _encoding(path, head, complete)
-    try:
-        codecs.lookup(encoding)
-        decoder = codecs.getincrementaldecoder(encoding)()
-        text = decoder.decode(head, final=complete).removeprefix("\ufeff")
-    except LookupError:
-        raise InputError(f"encoding {quoted(encoding)} is unknown; choose one like utf-8 or cp1252") from None
-    except UnicodeError:
-        raise InputError(f"{quoted(path)} is not {encoding}; name its encoding with --encoding") from None
-    if not complete:
-        end = max(text.rfind("\n"), text.rfind("\r"))
-        if end < 0:
-            raise InputError(
-                f"{quoted(path)} has no line break in its first {MAX_HEADER_BYTES:,} bytes: not a CSV file"
-            )
-        text = text[: end + 1]
-    if "\0" in text:
-        raise InputError(f"{quoted(path)} contains zero bytes, so it is not a CSV file in {encoding}")
-    try:
-        layouts = [_layout(_csv_rows(text, delimiter), delimiter) for delimiter in DELIMITERS]
-    except csv.Error as error:
-        raise InputError(f"{quoted(path)} does not start with a CSV header: {error}") from None
-    best = max(layouts, key=lambda layout: layout.score)
-    notes = [] if encoding in ("utf-8", "ascii") else [f"read as {encoding} (--encoding names another)"]
-    if best.skipped:
-        lines = "line above it is" if best.skipped == 1 else f"{best.skipped} lines above it are"
-        notes.append(f"the header is line {best.skipped + 1}: the {lines} skipped")
-    return replace(
-        table,
-        names=best.names,
-        delimiter=best.delimiter,
-        encoding=encoding,
-        skipped=best.skipped,
-        notes=tuple(notes),
-    )
-
-
-def _encoding(path: Path, head: bytes, complete: bool) -> str:
-    """Return the encoding of text: by its mark, UTF-8 if it is valid, else that of Windows."""
-    marks = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
-             codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
-    for mark, encoding in marks.items():
-        if head.startswith(mark):
-            return encoding
-    zeros = [head[start::2].count(0) for start in (0, 1)]
-    if sum(zeros):
-        if max(zeros) > len(head) / 4 and min(zeros) < len(head) / 50:
-            return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
-        raise InputError(f"{quoted(path)} contains zero bytes, so it is not text; name a CSV file")
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head, final=complete)
-        return "utf-8"
-    except UnicodeDecodeError:
-        return _legacy(head)
-
-
-def _legacy(content: bytes) -> str:
-    """Return the encoding of text that is not UTF-8: that of Windows if it has no gaps there."""
-    try:
-        content.decode("cp1252")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "cp1252"
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """A delimiter, and the header that it gives; the higher the score, the more regular the rows."""
-
-    delimiter: str
-    names: tuple[str, ...]
-    skipped: int
-    score: tuple[bool, bool, bool, float]
-
-
-def _csv_rows(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Return the first rows that are not empty, each with the number of lines above it."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows, above = [], 0
-    try:
-        for row in islice(reader, INSPECTED_ROWS):
-            if row:
-                rows.append((above, row))
-            above = reader.line_num
-    except csv.Error:
-        if not rows:
-            raise
-    return rows
-
-
-def _layout(rows: list[tuple[int, list[str]]], delimiter: str = "") -> _Layout:
-    """Return the header of some rows: the first that is as wide as most, below any titles."""
-    widths = Counter(len(row) for _, row in rows)
-    if not widths:
-        return _Layout(delimiter, (), 0, (False, False, False, 0.0))
-    width = max(widths, key=lambda count: (widths[count], count))
-    place = next((k for k, (_, row) in enumerate(rows) if len(row) == width and _filled(row) > width / 2), 0)
-    header = rows[place][1]
-    named = all(cell.strip() and not _is_number(cell) for cell in header) and len(set(header)) == width
-    if place and not (named and _filled(rows[0][1]) <= max(width / 2, 1)):
-        # The first row is a header of another width than the rows: reading it names the row that is wrong.
-        place, header = 0, rows[0][1]
-    share = sum(len(row) == len(header) for _, row in rows[place:]) / len(rows[place:])
-    score = (len(header) > 1, share >= REGULAR, place == 0, len(header) * share)
-    return _Layout(delimiter, tuple(header), rows[place][0], score)
-
-
-def _filled(row: Sequence[str]) -> int:
-    return sum(bool(cell.strip()) for cell in row)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.replace(",", "."))
-    except ValueError:
-        return False
-    return True
-
-
-@contextmanager
-def _opened(path: Path, compression: str | None) -> Iterator[Any]:
-    """Open a file, decompressed."""
-    try:
-        with pa.input_stream(str(path), compression=compression) as file:
-            yield file
-    except OSError as error:
-        reason = "is broken" if compression else f"cannot be read: {error.strerror}"
-        raise InputError(f"{quoted(path)} {reason}") from None
-
-
-def _read_csv(table: TableFile, columns: list[str], limits: Limits) -> pa.Table:
-    path = table.path
-    limits.check(path, size=path.stat().st_size)
-    if table.encoding == "utf-8":
-        try:
-            with _opened(path, table.compression) as file:
-                return _read_rows(table, file, columns, limits)
-        except UnicodeError:
-            pass  # Not all of it is: text that was pasted from elsewhere, say.
-    return _read_rows(table, pa.BufferReader(_as_utf8(table, limits)), columns, limits)
-
-
-def _as_utf8(table: TableFile, limits: Limits) -> bytes:
-    """Return the content of a file in another encoding as UTF-8."""
-    most = int(limits.gigabytes * 1e9) + 1
-    with _opened(table.path, table.compression) as file:
-        content: bytes = file.read(most)
-    limits.check(table.path, size=len(content))
-    encoding = table.encoding if table.encoding != "utf-8" else _legacy(content)
-    try:
-        return content.decode(encoding).encode()
-    except UnicodeError:
-        raise InputError(
-            f"{quoted(table.path)} is not {encoding}; name its encoding with --encoding"
-        ) from None
-
-
-def _read_rows(table: TableFile, source: Any, columns: list[str], limits: Limits) -> pa.Table:
-    """Read a CSV file in blocks; raise ``UnicodeError`` if it is not UTF-8."""
-    path, rows, size, batches = table.path, 0, 0, []
-    convert = pa.csv.ConvertOptions(
-        include_columns=columns,
-        column_types={name: pa.string() for name in columns},
-        null_values=list(MISSING_VALUES),
-        strings_can_be_null=True,
-    )
-    read = pa.csv.ReadOptions(block_size=MAX_ROW_BYTES, use_threads=False, skip_rows=table.skipped)
-    parse = pa.csv.ParseOptions(delimiter=table.delimiter, newlines_in_values=True)
-    try:
-        reader = pa.csv.open_csv(source, read, parse, convert)
-        for batch in reader:
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            limits.check(path, rows, size)
-            batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema)
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        message = str(error)
-        if "straddling" in message:
-            raise InputError(
-                f"{quoted(path)} has a row of more than {MAX_ROW_BYTES:,} bytes: a closing quote is "
-                "missing, or it is not a CSV file"
-            ) from None
-        if "UTF8" in message:
-            raise UnicodeError from None
-        hint = " (is a closing quote missing?)" if '"' in message else ""
-        message = message.removeprefix("CSV parse error: ")
-        raise InputError(f"{quoted(path)} is not a valid CSV file: {quoted(message)}{hint}") from None
 
 
 def _workbook(path: Path, limits: Limits) -> Any:
@@ -479,7 +228,7 @@ def _cell_text(cell: Any) -> str:
 
 def _inspect_sheet(path: Path) -> TableFile:
     rows = [_without_end(row) for row in _sheet_rows(path, Limits())[:INSPECTED_ROWS]]
-    layout = _layout([(above, row) for above, row in enumerate(rows) if row])
+    layout = find_layout([(above, row) for above, row in enumerate(rows) if row])
     if not layout.names:
         raise InputError(f"{quoted(path)} has an empty first sheet")
     notes = ("the first sheet is read",) + (
@@ -526,24 +275,31 @@ def _parquet(path: Path) -> Any:
 def _read_parquet(path: Path, columns: list[str], limits: Limits) -> pa.Table:
     parts = parquet_parts(path) if path.is_dir() else [path]
     files = [_parquet(part) for part in parts]
-    schema = files[0].schema_arrow
     for part, file in zip(parts, files, strict=True):
         for name in columns:
             place = file.schema_arrow.get_field_index(name)
             if place < 0:
                 raise InputError(f"{quoted(part)} lacks column {quoted(name)}, which {quoted(parts[0])} has")
-            if file.schema_arrow.field(place).type != schema.field(name).type:
-                raise InputError(f"column {quoted(name)} of {quoted(part)} has another type than elsewhere")
-            check_type(name, schema.field(name).type)
+            check_type(name, file.schema_arrow.field(place).type)
     rows = sum(file.metadata.num_rows for file in files)
     # Repeated values cost nothing in the file, and eight bytes each in memory.
     limits.check(path, rows=rows, size=8.0 * rows * len(columns))
     limits.check(path, size=float(sum(_uncompressed(file, set(columns)) for file in files)))
     try:
         # PyArrow also returns columns whose dotted names start with a requested one.
-        return pa.concat_tables([file.read(columns=columns).select(columns) for file in files])
+        cells = [file.read(columns=columns).select(columns) for file in files]
     except (pa.ArrowException, OSError, ValueError):
         raise InputError(f"{quoted(path)} is a broken Parquet file") from None
+    for name in columns:
+        try:
+            # Integers in one part and floats in another, or nothing at all, are one column.
+            pa.unify_schemas([part.select([name]).schema for part in cells], promote_options="permissive")
+        except pa.ArrowException:
+            raise InputError(
+                f"column {quoted(name)} of {quoted(path)} has one type in some files and another in others; write "
+                f"them with one type, or leave it out with --drop {quoted(name)}"
+            ) from None
+    return pa.concat_tables(cells, promote_options="permissive")
 
 
 def _uncompressed(file: Any, columns: Collection[str]) -> int:

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 SPACES = " \u00a0\u2007\u2009\u202f"
 CURRENCIES = r"[$€£¥₹₽₩₺₪₫฿]|(?:US|CA|AU|NZ|HK|R)\$|USD|EUR|GBP|JPY|CHF|CNY|INR|Rs\.?|Fr\.|kr\.?"
 NUMBER = re.compile(
-    rf"""(?P<bracket>\()?\s*(?P<sign>[-+−–]?)\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−–]?)
+    rf"""(?:~|≈|ca\.?\s|(?P<limit>[<>≤≥]))?\s*(?P<bracket>\()?\s*(?P<sign>[-+−–]?)\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−–]?)
     (?P<core>\d[\d.,'’_{SPACES}]*|[.,]\d+)(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?![\d.]))?
     (?P<after>-)?\s*(?P<unit>{CURRENCIES}|[^\W\d_][^\s\d()]*|[%‰°"′″][^\s\d()]*)?\s*(?(bracket)\))
     (?P<remark>[\s,;(/]\D*)?""",
@@ -37,25 +37,30 @@ MARKS = {
     for decimal, other in ((".", ","), (",", "."))
 }
 """By decimal mark: digits without leading zeros, in groups or not (groups of two are Indian), and decimals."""
+WIDE = str.maketrans("０１２３４５６７８９．，－＋％￥", "0123456789.,-+%¥")
+"""Characters of full width, as in East Asian texts."""
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "Mio": 1e6, "bn": 1e9, "B": 1e9, "Mrd": 1e9}
 
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-MONTH_NAMES = {name: number for number, name in enumerate(MONTHS, 1)} | {
-    "mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12,
-}  # fmt: skip
+MONTHS = (
+    *(("january", "januar"), ("february", "februar"), ("march", "märz", "mrz"), ("april",), ("may", "mai")),
+    *(("june", "juni"), ("july", "juli"), ("august",), ("september",), ("october", "oktober")),
+    *(("november",), ("december", "dezember")),
+)
 DATE = re.compile(
     r"""(?:[a-z]{3,9}\.?,?\s+)??
     (?:(?P<y>\d{4})(?P<ymark>[-/.])(?P<m>\d{1,2})(?P=ymark)(?P<d>\d{1,2})
       |(?P<a>\d{1,2})(?P<mark>[-/.])(?P<b>\d{1,2})(?P=mark)(?P<c>\d{4}|\d{2})
       |(?P<nd>\d{1,2})(?:st|nd|rd|th|\.)?[-\s/]*(?P<nm>[a-zä]{3,9})\.?[-,\s/]*(?P<ny>\d{4}|\d{2})
       |(?P<om>[a-zä]{3,9})\.?\s*(?P<od>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<oy>\d{4})
-      |(?P<cy>\d{4})(?P<cm>\d{2})(?P<cd>\d{2})(?=t\d))
+      |(?P<cy>\d{4})(?P<cm>\d{2})(?P<cd>\d{2})(?=t\d)
+      |(?P<py>\d{4})-(?P<pm>\d{2})
+      |(?P<qm>[a-zä]{3,9})\.?[-,\s/]+(?P<qy>\d{4}))
     (?:(?:t|,?\s+)(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?
       \s*(?P<half>[ap]\.?m\.?)?)?
     \s*(?P<zone>z|utc|gmt|[+-]\d{2}:?\d{2})?""",
     re.VERBOSE,
 )
-CLOCK = re.compile(r"(-?)(\d{1,3}):([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,6}))?)?")
+CLOCK = re.compile(r"(-?)(\d{1,3}):([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,6}))?)?(?:\s*([ap])\.?m\.?)?")
 SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 AMOUNT = (
     r"(\d+(?:[.,]\d+)?)\s*(w(?:ee)?ks?|d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\.?"
@@ -84,7 +89,7 @@ class WrittenNumber:
         core: The digits with their marks.
         exponent: The power of ten.
         unit: Currency or unit, as written, without a full stop.
-        remark: What follows.
+        remark: What follows; or the sign in front that makes it a limit, like ``<``.
     """
 
     sign: int
@@ -110,8 +115,10 @@ def split_number(text: str) -> WrittenNumber | None:
         (WrittenNumber(sign=1, core='1,234.50', exponent=0, unit='$', remark=''), -1)
         >>> split_number("12.0 oz. Silo Can").remark, split_number("B12")
         ('Silo Can', None)
+        >>> split_number("<0.5").remark, split_number("~20").core
+        ('<', '20')
     """
-    match = NUMBER.fullmatch(text.strip())
+    match = NUMBER.fullmatch(text.translate(WIDE).strip())
     if match is None:
         return None
     core = match["core"].rstrip(SPACES + "_'’")
@@ -120,7 +127,7 @@ def split_number(text: str) -> WrittenNumber | None:
     minus = sum(match[part] in ("-", "−", "–") for part in ("sign", "inner", "after"))
     negative = minus % 2 == 1 or match["bracket"] is not None
     unit = (match["prefix"] or "") + (match["unit"] or "")
-    remark = (match["remark"] or "").strip(" ,;()")
+    remark = match["limit"] or (match["remark"] or "").strip(" ,;()")
     return WrittenNumber(-1 if negative else 1, core, int(match["exponent"] or 0), unit.rstrip(".,"), remark)
 
 
@@ -235,14 +242,15 @@ def duration(text: str) -> float:
     """Return a duration or a time of day in seconds; NaN for anything else.
 
     Example:
-        >>> duration("1:30:05"), duration("2h 30 min"), duration("1 day, 3 hours"), duration("PT45M"), duration("x")
-        (5405.0, 9000.0, 97200.0, 2700.0, nan)
+        >>> duration("1:30:05"), duration("1:30 pm"), duration("1 day, 3 hours"), duration("PT45M"), duration("x")
+        (5405.0, 48600.0, 97200.0, 2700.0, nan)
     """
     text = text.strip().casefold()
     clock = CLOCK.fullmatch(text)
     if clock:
-        sign, hours, minutes, seconds, fraction = clock.groups(default="0")
-        total = 3600 * int(hours) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
+        sign, hours, minutes, seconds, fraction, half = clock.groups(default="0")
+        hour = int(hours) if half == "0" else int(hours) % 12 + 12 * (half == "p")
+        total = 3600 * hour + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
         return -total if sign == "-" else total
     if not DURATION.fullmatch(text):
         return math.nan
@@ -299,19 +307,21 @@ def split_date(text: str) -> WrittenDate | None:
         year, month, day = match["y"], match["m"], match["d"]
     elif match["cy"]:
         year, month, day = match["cy"], match["cm"], match["cd"]
+    elif match["py"]:
+        year, month, day = match["py"], match["pm"], "1"
     elif match["a"]:
         # A day and a month with full stops between are always in this order.
         either = match["mark"] != "."
         year, month, day = match["c"], *((match["a"], match["b"]) if either else (match["b"], match["a"]))
     else:
-        name = match["nm"] or match["om"]
-        if name[:3] not in MONTH_NAMES:
-            return None
-        year, month, day = (
-            match["ny"] or match["oy"],
-            str(MONTH_NAMES[name[:3]]),
-            match["nd"] or match["od"],
+        name = match["nm"] or match["om"] or match["qm"]
+        number = next(
+            (k for k, names in enumerate(MONTHS, 1) if any(n.startswith(name) for n in names)), None
         )
+        if number is None:
+            return None
+        year, month = match["ny"] or match["oy"] or match["qy"], str(number)
+        day = match["nd"] or match["od"] or "1"
     hour, half = int(match["hour"] or 0), match["half"]
     if half:
         hour = hour % 12 + (12 if half.startswith("p") else 0)

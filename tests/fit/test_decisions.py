@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pandas as pd
 import pytest
 
@@ -53,6 +56,52 @@ def test_a_fixed_table_is_written_beside_the_original(fitted):
     assert "exists; choose another name" in refused("fix", folder / "out", folder / "decisions.csv")
     message = refused("fix", folder / "out", folder / "decisions.csv", "--out", folder / "flowers.csv")
     assert "exists" in message
+
+
+def rows(name="plain"):
+    """A table whose other cells a careless copy would change: a formula, a missing value, quotes."""
+    middle = "".join(f"{k},{name if k == 30 else 'plain'},{2 * k}\n" for k in range(40))
+    return f'x,name,y\n1,"=1+1",2\n2,NA,4\n3,"a ""b"", c",6\n{middle}'
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "options"),
+    [
+        ("a.csv", "utf-8", ()),
+        ("a.csv.gz", "utf-8", ()),
+        ("a.csv", "cp1252", ()),
+        ("a.csv", "utf-16", ()),
+        ("a.csv", "shift_jis", ("--encoding", "shift_jis")),
+    ],
+)
+def test_a_fixed_csv_file_differs_only_where_that_was_decided(name, encoding, options, tmp_path):
+    word = "東京" if encoding == "shift_jis" else "café"
+    content = rows(word).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    out = tmp_path / "out"
+    succeed("fit", tmp_path / name, "--target", "y", "--out", out, "--inlier-fraction", 0.9, *options)
+    (tmp_path / "decisions.csv").write_text("row,decision,value\n3,fix,44\n43,drop,\n")
+    succeed("fix", out, tmp_path / "decisions.csv")
+    fixed = (tmp_path / "a-fixed.csv").read_bytes().decode(encoding)
+    # The meaning of quotes stays; the csv module leaves out those that are not needed.
+    wanted = rows(word).replace("2,NA,4", "2,NA,44").replace('"=1+1"', "=1+1").replace("38,plain,76\n", "")
+    assert fixed == wanted
+
+
+def test_a_byte_of_another_encoding_late_in_a_file_is_kept(tmp_path):
+    content = (
+        b"x,name,y\n"
+        + b"".join(b"%d,plain,%d\n" % (k % 50, k % 50) for k in range(150_000))
+        + b"1,caf\xe9,7\n"
+    )
+    (tmp_path / "a.csv").write_bytes(content)
+    (tmp_path / "out").mkdir()
+    run = {"made_by": "inlier fit", "kind": "table", "data": str(tmp_path / "a.csv"), "task": "regression"}
+    run |= {"target": {"name": "y", "type": "double"}, "columns": []}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(run))
+    (tmp_path / "decisions.csv").write_text("row,decision,value\n2,fix,44\n")
+    succeed("fix", tmp_path / "out", tmp_path / "decisions.csv")
+    assert (tmp_path / "a-fixed.csv").read_bytes() == content.replace(b"0,plain,0\n", b"0,plain,44\n", 1)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ CONTENTS = {
     "title": text(title="Sales of the year\n").encode(),
     "title and blank": text(";", title="Sales, by name\n\n").encode(),
     "title with cells": text(title="Sales,,\nof May,,\n").encode(),
+    "comments": ("# exported, by hand, in May\n# v2\n" + text()).encode(),
+    "Excel's own line": ("sep=;\n" + text(";")).encode(),
+    "blanks around names": text().replace("name,size", " name, size ").encode(),
+    "a name with a line break": text().replace("name,", '"na\nme",').encode(),
+    "a delimiter behind each row": (text().replace("\n", ",\n").replace("kind,\n", "kind\n", 1)).encode(),
+    "carriage returns alone": text().replace("\n", "\r").encode(),
     "carriage returns": text().replace("\n", "\r\n").encode(),
 }
 
@@ -44,12 +50,58 @@ def test_a_csv_file_is_read_however_it_was_written(name, tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(CONTENTS[name])
     table = inspect_table(path)
-    assert table.names == ("name", "size", "kind")
+    assert table.names[1:3] == ("size", "kind")
+    assert table.names[0].replace("\n", "") == "name"
+    assert table.names[3:] == (("Unnamed: 3",) if name == "a delimiter behind each row" else ())
     cells = read_columns(table, table.names)
-    assert cells["name"].to_pylist() == ["café", "naïve", "plain"]
+    assert cells[0].to_pylist() == ["café", "naïve", "plain"]
     assert cells["size"].to_pylist() == ["1,5", "2,5", "3"]
     assert cells["kind"].to_pylist() == ["x", None, "y"]
-    assert table.first_row == 2 + {"title": 1, "title and blank": 2, "title with cells": 2}.get(name, 0)
+    above = {"title": 1, "title and blank": 2, "title with cells": 2, "comments": 2, "Excel's own line": 1}
+    assert table.first_row == 2 + above.get(name, 0)
+
+
+def test_quotes_behind_a_backslash(tmp_path):
+    (tmp_path / "a.csv").write_text('name,size\n"a \\"b\\", c",1\n' * 1 + '"d, \\"e\\"",2\nf,3\n')
+    table = inspect_table(tmp_path / "a.csv")
+    assert read_columns(table, ["name"])["name"].to_pylist() == ['a "b", c', 'd, "e"', "f"]
+    # Elsewhere a backslash is a letter like any other.
+    (tmp_path / "a.csv").write_text('name,size\n"C:\\new, old",1\nC:\\x,2\n')
+    assert read_columns(inspect_table(tmp_path / "a.csv"), ["name"])["name"].to_pylist() == [
+        "C:\\new, old",
+        "C:\\x",
+    ]
+
+
+def test_a_name_that_begins_with_a_number_sign_is_no_comment(tmp_path):
+    (tmp_path / "a.csv").write_text("#chrom,pos\nchr1,5\nchr2,7\n")
+    assert inspect_table(tmp_path / "a.csv").names == ("#chrom", "pos")
+
+
+def test_columns_without_a_name_get_one(tmp_path):
+    frame = line().assign(other=3.0, empty=None)
+    text = frame.to_csv().replace("x,y,other,empty", "x,y,,", 1)
+    (tmp_path / "a.csv").write_text(text)
+    out = tmp_path / "out"
+    printed = succeed("fit", tmp_path / "a.csv", "--target", "y", "--out", out, "--inlier-fraction", 0.9)
+    assert "'Unnamed: 0'  not used: an identifier" in printed
+    assert "'Unnamed: 3'  not used: constant" in printed
+    assert "'Unnamed: 4'  not used: empty" in printed
+    succeed("predict", out, tmp_path / "a.csv", "--out", tmp_path / "p.csv")
+
+
+WRONG_NAMES = {
+    "numbers": ("1,2\n" * 20, "put a line with the names of the columns above it"),
+    "blanks": ("x y\n" + "1 2\n" * 20, "separated by a comma, a semicolon, a tab or a bar"),
+    "encoding": ("имя,x\n" + "1,2\n" * 20, "read as cp1252 (--encoding names another)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_a_missing_target_says_what_may_be_wrong_with_the_file(name, tmp_path):
+    content, message = WRONG_NAMES[name]
+    (tmp_path / "a.csv").write_bytes(content.encode("cp1251"))
+    assert message in refused("fit", tmp_path / "a.csv", "--target", "y", "--out", tmp_path / "out")
 
 
 def test_bytes_of_another_encoding_late_in_a_file(tmp_path):
@@ -81,9 +133,9 @@ def test_compressed_files(suffix, tmp_path):
 def test_a_workbook_with_a_title(tmp_path):
     book = openpyxl.Workbook()
     book.active.append(["Houses of May"])
-    book.active.append(list(line()))
+    book.active.append(["", *line()])  # A column without a name.
     for row in line().itertuples(index=False):
-        book.active.append(list(row))
+        book.active.append([None, *row])
     book.save(tmp_path / "a.xlsx")
     out = tmp_path / "out"
     printed = succeed("fit", tmp_path / "a.xlsx", "--target", "y", "--out", out, "--inlier-fraction", 0.9)
@@ -105,7 +157,19 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path):
     line().rename(columns={"x": "z"}).to_parquet(folder / "d.parquet")
     assert "lacks column 'x'" in refused("fit", folder, "--target", "y", "--out", tmp_path / "other")
     line().astype({"x": str}).to_parquet(folder / "d.parquet")
-    assert "has another type" in refused("fit", folder, "--target", "y", "--out", tmp_path / "other")
+    assert "one type in some files" in refused("fit", folder, "--target", "y", "--out", tmp_path / "other")
+    # Integers, or nothing at all, in one of the files are no other type.
+    line().astype({"x": int}).to_parquet(folder / "d.parquet")
+    line().assign(x=None).to_parquet(folder / "e.parquet")
+    printed = succeed("fit", folder, "--target", "y", "--out", tmp_path / "other", "--inlier-fraction", 0.9)
+    assert summary_of(printed)["rows"] == "120"
+
+
+def test_parquet_files_in_subfolders_are_not_images(tmp_path):
+    (tmp_path / "parts" / "year=2020").mkdir(parents=True)
+    line().to_parquet(tmp_path / "parts" / "year=2020" / "a.parquet")
+    message = refused("fit", tmp_path / "parts", "--target", "y", "--out", tmp_path / "out")
+    assert "has Parquet files only in its subfolders; name one" in message
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(tmp_path):

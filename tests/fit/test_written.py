@@ -36,6 +36,8 @@ NUMBERS = {
     "feet": (['5"', '6"'], [5, 6]),
     "multiples": (["1.5k", "950", "800", "2M"], [1500, 950, 800, 2e6]),
     "missing words": (["5", "unknown", "?", "-", "7 "], [5, np.nan, np.nan, np.nan, 7]),
+    "about": (["~20", "≈ 3", "ca. 7", "5"], [20, 3, 7, 5]),
+    "full width": (["１，２３４．５", "１２"], [1234.5, 12]),
     "leading zeros and points": (["0.5", ".5", "0"], [0.5, 0.5, 0]),
 }
 
@@ -89,6 +91,17 @@ def test_a_stray_per_cent_sign_is_named_and_its_size_follows_from_the_rest():
     assert read(["0.05", "0.06", "0.07"] * 20 + ["5.5%"]).values[-1] == pytest.approx(0.055)
 
 
+def test_limits_are_read_and_named():
+    reading = read(["0.5", "0.7", "<0.1"] * 10)
+    assert reading.values[:3].tolist() == [0.5, 0.7, 0.1]
+    assert len(reading.suspects) == 10
+    assert reading.suspects[0].reason == "a limit"
+
+
+def test_words_that_begin_like_a_month_are_no_dates():
+    assert read(["Marathon 2020", "Augsburg 2019", "Decathlon 1999"]).column.kind == "text"
+
+
 def test_more_than_one_in_twenty_strays_is_no_column_of_numbers():
     assert read(["5"] * 94 + ["x"] * 6).column.kind == "text"
     assert read(["5"] * 96 + ["x"] * 4).column.kind == "number"
@@ -121,6 +134,11 @@ DATES = {
     "mixed": (["2020-01-31", "31 Jan 2020", "31.01.2020"], ["2020-01-31"] * 3),
     "compact": (["20200131T103000", "20200201T000000"], ["2020-01-31T10:30", "2020-02-01"]),
     "short years": (["07/11/24", "12/31/98"], ["2024-07-11", "1998-12-31"]),
+    "months": (["2020-01", "2021-12"], ["2020-01-01", "2021-12-01"]),
+    "names of months": (
+        ["Jan 2020", "September 2020", "Dezember 2021"],
+        ["2020-01-01", "2020-09-01", "2021-12-01"],
+    ),
     "weekday": (["Fri, 31 Jan 2020", "Sat, 1 Feb 2020"], ["2020-01-31", "2020-02-01"]),
 }
 
@@ -160,6 +178,7 @@ def test_the_century_is_the_one_in_which_dates_lie_together(years, first):
 
 def test_durations_and_answers():
     assert read(["1:30:00", "0:45", "2:15"]).values.tolist() == [5400, 2700, 8100]
+    assert read(["1:30 PM", "12:05 am", "11:00 p.m."]).values.tolist() == [48600, 300, 82800]
     assert read(["2h 30m", "45 min", "1 day"]).values.tolist() == [9000, 2700, 86400]
     answers = read(["Yes", "no", "YES", "No", None] * 10 + ["maybe"])
     assert answers.column.kind == "yes/no"
