@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 try:
     import typer
@@ -18,11 +16,10 @@ except ModuleNotFoundError:
     # The script is installed without the extra too; then it prints this line.
     sys.exit('inlier: the command line needs typer, which is not installed: pip install "inlier[cli]"')
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from inlier import _terminal as terminal
 
+if TYPE_CHECKING:
     from inlier.experiments.sweep import Experiment
-    from inlier.fit._common import Progress
 
 EXTRA = (
     *(
@@ -168,13 +165,22 @@ def fit(
     from inlier._clusters import ClusterError
 
     try:
-        fraction = _fraction(inlier_fraction)
+        fraction = terminal.parse_fraction(inlier_fraction)
         from inlier.fit._command import default_output_folder, plan_fit
         from inlier.fit._tables import Limits, exceeds
 
         folder, limits = out or default_output_folder(data), Limits(max_rows, max_gigabytes)
         if backend is None and exceeds(data, limits, drop or ()):
             backend = "stream"
+        common: dict[str, Any] = {
+            "target": target,
+            "task": task,
+            "model": model,
+            "inlier_fraction": fraction,
+            "seed": seed,
+            "drop": drop or (),
+            "overwrite": overwrite,
+        }
         if backend is not None:
             from joblib import cpu_count
 
@@ -184,13 +190,7 @@ def fit(
             steps, run = plan_folder_fit(
                 data,
                 folder,
-                target=target,
-                task=task,
-                model=model,
-                inlier_fraction=fraction,
-                seed=seed,
-                drop=drop or (),
-                overwrite=overwrite,
+                **common,
                 backend=backend,
                 address=address,
                 workers=workers or cpu_count(),
@@ -205,26 +205,20 @@ def fit(
             steps, run = plan_fit(
                 data,
                 folder,
-                target=target,
-                task=task,
-                model=model,
+                **common,
                 epochs=epochs,
-                inlier_fraction=fraction,
-                seed=seed,
-                drop=drop or (),
-                overwrite=overwrite,
                 encoding=encoding,
                 limits=limits,
                 decisions=decisions,
                 encoder=encoder,
                 errors=errors,
             )
-        with _progress(steps) as progress:
+        with terminal.progress_bar(steps) as progress:
             result = run(progress)
     except ClusterError as error:
-        _exit(str(error), 1)
+        terminal.exit_with(str(error), 1)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _exit_unwritten(error, folder, left)
+        terminal.exit_unwritten(error, folder, left)
     for line in result.notes:
         typer.echo(line)
     for heading, text in result.summary:
@@ -259,7 +253,7 @@ def predict(
 
         predictions = run(folder, data, out, overwrite, encoding, Limits(max_rows, max_gigabytes))
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _exit_unwritten(error, out)
+        terminal.exit_unwritten(error, out)
     if predictions.ignored:
         typer.echo(f"columns not used: {', '.join(map(repr, predictions.ignored))}")
     if predictions.skipped:
@@ -285,7 +279,7 @@ def fix(
 
         written, fixed, dropped = fix_table(folder, decisions, out)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _exit_unwritten(error, out)
+        terminal.exit_unwritten(error, out)
     typer.echo(f"{fixed:,} rows fixed, {dropped:,} dropped: {written}")
 
 
@@ -332,9 +326,11 @@ def reproduce(
             raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(BACKENDS)}")
         if jobs is not None and jobs < 1:
             raise ValueError(f"jobs {jobs} is too few; choose 1 or more")
-        planned = plan(_load(name), preset, _names(methods), _numbers(rates), seeds, data)
+        planned = plan(
+            _load(name), preset, terminal.parse_names(methods), terminal.parse_numbers(rates), seeds, data
+        )
     except ValueError as error:
-        _exit(str(error), 2)
+        terminal.exit_with(str(error), 2)
 
     from joblib import cpu_count
 
@@ -344,7 +340,7 @@ def reproduce(
     from inlier.experiments.sweep._results import summary_table
     from inlier.experiments.sweep._sweep import compute_at
 
-    console = _console()
+    console = terminal.open_console()
     folder = out or Path("runs", f"{planned.experiment.name}-{preset}")
     command = shlex.join(["inlier", *sys.argv[1:]])
     if is_follower():
@@ -355,16 +351,16 @@ def reproduce(
             planned, folder, command, jobs or cpu_count(), backend, address, console, data=data
         )
     except Stopped as stop:
-        _exit(f"stopped; {stop}. To resume, run the same command: {command}", 130)
+        terminal.exit_with(f"stopped; {stop}. To resume, run the same command: {command}", 130)
     except SweepError as error:
-        _exit(str(error), 1)
+        terminal.exit_with(str(error), 1)
     console.print(summary_table(reproduction.results))
     for path in reproduction.figures:
         typer.echo(f"figure: {path}")
     typer.echo(f"results: {folder / 'results.parquet'}, explained in {folder / 'README.md'}")
     if reproduction.results.failed:
         first = reproduction.results.failed[0]
-        _exit(
+        terminal.exit_with(
             f"{len(reproduction.results.failed)} rows failed (the same command tries them again), "
             f"{first.row.method} at rate {first.row.rate:g} first: {first.error}",
             1,
@@ -389,7 +385,7 @@ def suspects(
 
         found = find(output, out)
     except (KeyboardInterrupt, ValueError, OSError) as error:
-        _exit_unwritten(
+        terminal.exit_unwritten(
             error, out or output / "suspects", "some maps may have been written, the sheet was not"
         )
     typer.echo(f"{found.images} maps in {found.sheet.parent}, shown in {found.sheet}")
@@ -403,13 +399,15 @@ def kernels(
 ) -> None:
     """List the robust loss kernels."""
     if plot and plot.suffix not in (".png", ".svg"):
-        _exit(f"plot {str(plot)!r} is not a figure; choose a name that ends in .png or .svg", 2)
+        terminal.exit_with(f"plot {str(plot)!r} is not a figure; choose a name that ends in .png or .svg", 2)
     if plot and not plot.parent.is_dir():
-        _exit(f"plot {str(plot)!r}: folder {str(plot.parent)!r} does not exist; create it first", 2)
+        terminal.exit_with(
+            f"plot {str(plot)!r}: folder {str(plot.parent)!r} does not exist; create it first", 2
+        )
 
     from inlier.report._kernel_plots import kernel_table, plot_kernels
 
-    console = _console()
+    console = terminal.open_console()
     console.print(kernel_table(console.width))
     if plot:
         plot_kernels(plot)
@@ -423,72 +421,6 @@ def _load(name: str) -> Experiment:
         # The current folder, where a custom experiment is, is not on the path of a console script.
         sys.path.insert(0, here)
     return load(name)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # A file or a pipe has no width: use one that fits whole tables.
-    return Console() if sys.stdout.isatty() else Console(width=206)
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Progress]:
-    """Show a progress bar of this many steps on a terminal; yield the function that advances it."""
-    console = _console()
-    if not console.is_terminal:
-        from inlier.fit._common import no_progress
-
-        yield no_progress
-        return
-    from rich import progress as rich
-
-    text = rich.TextColumn("{task.description}")
-    columns = rich.SpinnerColumn(), rich.BarColumn(), text, rich.TimeElapsedColumn()
-    with rich.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-        yield lambda step, share=1.0: bar.update(task, advance=share, description=step)
-
-
-def _fraction(text: str) -> float | Literal["auto"]:
-    from inlier._errors import InputError
-
-    if text == "auto":
-        return "auto"
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"inlier fraction {text!r} is not a number; choose auto, or one like 0.8") from None
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(text: str | None) -> list[float] | None:
-    try:
-        return None if text is None else [float(part) for part in _names(text) or []]
-    except ValueError:
-        raise ValueError(f"rates {text!r} are not numbers; write them like 0,0.2,0.4") from None
-
-
-def _exit_unwritten(error: BaseException, out: Path | None, left: str = "nothing was written") -> NoReturn:
-    """Exit with one line on why a command wrote nothing; re-raise an error that the user did not cause."""
-    from inlier._errors import InputError, is_interrupt
-
-    if is_interrupt(error):
-        _exit(f"stopped; {left}", 130)
-    if isinstance(error, InputError):
-        _exit(str(error), 2)
-    if isinstance(error, OSError):
-        _exit(f"out {str(out)!r} cannot be written: {error.strerror or error}", 1)
-    raise error
-
-
-def _exit(message: str, code: int) -> NoReturn:
-    """Print one line to the standard error and exit."""
-    typer.echo(f"inlier: {message}", err=True)
-    raise typer.Exit(code)
 
 
 def main() -> None:

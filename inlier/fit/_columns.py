@@ -12,22 +12,27 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlier._errors import InputError, quoted
 from inlier.fit import _written as written
+from inlier.fit._arrays import (
+    MAX_MAGNITUDE,
+    distinct_texts,
+    floats,
+    is_time,
+    plain_numbers,
+)
+from inlier.fit._arrays import Array as Array
+from inlier.fit._arrays import decoded as decoded
 from inlier.fit._tables import is_text, is_vector
 
-Array = npt.NDArray[Any]
 Kind = Literal["number", "yes/no", "duration", "date", "text", "embedding"]
 
 READABLE = 0.95
 """A column of texts is of a type if more than this share of its cells can be read as that type."""
-MAX_MAGNITUDE = 1e100
-"""Larger numbers are taken to be errors like infinite ones: their squares overflow."""
 ID_NAME = re.compile(
     r"(.*[ _.-])?(id|uuid|guid|index|row|rownames|row_?number)|.*Id|unnamed: \d+|__index_.*|", re.I
 )
@@ -170,13 +175,13 @@ def infer_column(name: str, values: Any) -> Reading:
         lengths = pc.list_value_length(values.drop_null())
         return read_column(Column(name, "embedding", width=int(pc.max(lengths).as_py())), values)
     if not is_text(values.type):
-        kind: Kind = "date" if _is_time(values.type) else "number"
+        kind: Kind = "date" if is_time(values.type) else "number"
         reading = read_column(Column(name, kind), values)
         return _with_sentinels(reading) if kind == "number" else reading
-    plain = _plain_numbers(values)
+    plain = plain_numbers(values)
     if plain is not None:
         return _with_sentinels(Reading(Column(name, "number"), plain))
-    texts, codes = _distinct(values)
+    texts, codes = distinct_texts(values)
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     counts = np.where([_is_sentinel(text) for text in texts], 0, counts)
     for infer in (_infer_yes_no, _infer_number, _infer_date, _infer_duration):
@@ -275,17 +280,19 @@ def read_column(column: Column, values: Any) -> Reading:
     if column.kind == "text":
         return Reading(column, values if is_text(values.type) else decoded(values.cast(pa.string())))
     if is_text(values.type):
-        plain = _plain_numbers(values) if column.kind == "number" else None
-        reading = Reading(column, plain) if plain is not None else _read_texts(column, *_distinct(values))
+        plain = plain_numbers(values) if column.kind == "number" else None
+        reading = (
+            Reading(column, plain) if plain is not None else _read_texts(column, *distinct_texts(values))
+        )
     elif column.kind == "date":
-        if not _is_time(values.type):
+        if not is_time(values.type):
             return _unreadable(column, values, "datetime64[us]", "not a date")
         times = values.cast(pa.timestamp("us"), safe=False)
         reading = Reading(column, np.asarray(times.to_numpy(), dtype="datetime64[us]"))
-    elif _is_time(values.type):
+    elif is_time(values.type):
         return _unreadable(column, values, np.float64, "a date, not a number")
     else:
-        reading = _finite(Reading(column, _floats(values)))
+        reading = _finite(Reading(column, floats(values)))
     if column.missing:
         kept = np.where(np.isin(reading.values, column.missing), np.nan, reading.values)
         reading = Reading(column, kept, reading.suspects, reading.notes)
@@ -416,62 +423,5 @@ def to_frame(readings: Sequence[Reading], rows: int) -> pd.DataFrame:
     return pd.DataFrame(columns, index=range(rows))
 
 
-def decoded(values: Any) -> Any:
-    """Return values without dictionary encoding, texts without blanks around them and none that is blank."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if is_text(values.type):
-        values = values.cast(pa.large_string())
-        values = pc.utf8_trim_whitespace(values)
-        blank = pc.equal(values, "")
-        if pc.any(blank).as_py():
-            values = pc.if_else(blank, pa.scalar(None, values.type), values)
-    return values
-
-
-def to_floats(values: Any) -> Array:
-    """Return an Arrow array of numbers, booleans or times of day as float64, NaN for missing."""
-    return _floats(decoded(values))
-
-
-def _floats(values: Any) -> Array:
-    kind = values.type
-    if pa.types.is_time(kind):
-        values = pc.divide(values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
-    elif pa.types.is_duration(kind):
-        values = pc.divide(
-            values.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6
-        )
-    else:
-        values = values.cast(pa.float64(), safe=False)
-    return np.array(values.to_numpy(), dtype=np.float64)
-
-
-def _plain_numbers(texts: Any) -> Array | None:
-    """Return texts that are all numbers in the computer's notation, without going through each of them."""
-    code = pc.match_substring_regex(texts, r"^[-+]?0\d|[a-df-zA-DF-Z]")
-    if pc.any(code).as_py():
-        return None
-    try:
-        values = np.array(texts.cast(pa.float64()).to_numpy(), dtype=np.float64)
-    except pa.ArrowInvalid:
-        return None
-    return None if (np.abs(values) > MAX_MAGNITUDE).any() else values
-
-
-def _distinct(texts: Any) -> tuple[list[str], Array]:
-    """Return the distinct texts, and the place of each row's text among them; -1 if missing."""
-    encoded = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    if isinstance(encoded, pa.ChunkedArray):  # More than one array can hold.
-        encoded = pa.concat_arrays(encoded.chunks)
-    encoded = encoded.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return encoded.dictionary.to_pylist(), codes
-
-
 def _is_sentinel(text: str) -> bool:
     return text.casefold() in written.SENTINEL_WORDS
-
-
-def _is_time(kind: Any) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

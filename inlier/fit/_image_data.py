@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -32,6 +33,8 @@ SIZES = (32, 64)
 SIZE_SAMPLE = 20
 """Number of images whose size decides between the two."""
 MIN_IMAGES = 10
+THREADS, CHUNK = 4, 256
+"""Threads that decode images, and how many images are handed to them at a time."""
 
 
 @dataclass(frozen=True)
@@ -155,23 +158,31 @@ def _read(
     head = list(islice(candidates, SIZE_SAMPLE))
     size = size or _choose_size(head)
     names, labels, pixels = [], [], []
-    for candidate in chain(head, candidates):
-        problem = candidate.problem
-        if not problem:
-            try:
-                pixels.append(decode(candidate.content(), size))
-            except OSError as error:
-                problem = error.strerror or "cannot be read"
-            except ValueError:
-                problem = "not a readable image"
-        if problem:
-            skipped[_location(kind, candidate.name)] = problem
-        else:
-            names.append(candidate.name)
-            labels.append(candidate.label)
+    remaining = chain(head, candidates)
+    with ThreadPoolExecutor(THREADS) as threads:  # Pillow decodes and scales beside Python.
+        while chunk := list(islice(remaining, CHUNK)):
+            for candidate, image in zip(chunk, threads.map(partial(_decoded, size=size), chunk), strict=True):
+                if isinstance(image, str):
+                    skipped[_location(kind, candidate.name)] = image
+                else:
+                    names.append(candidate.name)
+                    labels.append(candidate.label)
+                    pixels.append(image)
     if not names:
         raise InputError(f"{quoted(path)} holds no usable image{_first_skipped(skipped)}")
     return names, labels, torch.from_numpy(np.stack(pixels))
+
+
+def _decoded(candidate: _Candidate, size: int) -> Any:
+    """Return the pixels of an image; or in words why there are none."""
+    if candidate.problem:
+        return candidate.problem
+    try:
+        return decode(candidate.content(), size)
+    except OSError as error:
+        return error.strerror or "cannot be read"
+    except ValueError:
+        return "not a readable image"
 
 
 def _choose_size(candidates: list[_Candidate]) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ from inlier.fit._targets import Task
 from inlier.sklearn import AdaptiveClassifier, AdaptiveRegressor
 
 MODELS = ("linear", "boosting")
-Vectorizer = ColumnTransformer
+Vectorizer: TypeAlias = ColumnTransformer
 """What transforms the columns: first all categories, then all numbers, each date, each text, all vectors."""
 
 CATEGORIES = 40

@@ -100,8 +100,7 @@ def describe_suspects(
 
     The deviation of a number is its distance from the median, in units that are a standard deviation for
     Gaussian values (interquartile range / 1.349); that of a category of frequency p is the Gaussian distance
-    that is exceeded as rarely; that of the target is its error relative to the typical one, or follows from
-    the probability of its class.
+    that is exceeded as rarely; that of a number as target is its error relative to the typical one.
 
     Args:
         ranking: The ranking.
@@ -137,12 +136,10 @@ def describe_suspects(
     errors = np.sqrt(np.maximum(losses, 0.0))
     typical = 1.4826 * float(np.median(errors)) or 1.0
     for position, entry in enumerate(head):
-        if target.task == "regression":
-            score = float(errors[position]) / typical
-        else:
-            score = float(-ndtri(max(np.exp(-losses[position]) / 2, 1e-300)))
         given, suggested = _text(entry["given"]), _text(entry["suggested"])
-        deviations = [*found[position], Deviation(target.name, given, suggested, score)]
+        deviations = list(found[position])
+        if target.task == "regression":
+            deviations.append(Deviation(target.name, given, suggested, float(errors[position]) / typical))
         deviations = [item for item in deviations if np.isfinite(item.score)]
         deviations.sort(key=lambda item: -item.score)
         suspects.append(

@@ -30,7 +30,7 @@ MAX_CELL_LENGTH = 1000
 MAX_COLUMNS = 200
 """Columns of values that are kept."""
 
-MAX_PAIRS = 30
+MAX_PAIRS = 10
 """Pairs of given and suggested labels that are shown."""
 
 LISTED_WITHOUT_SCRIPT = 30

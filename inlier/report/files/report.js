@@ -56,6 +56,9 @@
     {name: "Loss", key: s => s.loss, draw: s => cell(format(s.loss)), first: -1, kind: "figure"},
     {name: "Largest deviation", key: s => (s.deviations.length ? s.deviations[0].score : NaN), draw: drawDeviation,
       used: s => s.deviations.length, first: -1, kind: "whole"},
+    // Where nothing deviates, texts with a label say, the first value.
+    {name: data.columns[0], key: s => s.values[0] ?? "", draw: s => cell(s.values[0] ?? ""), first: 1, kind: "whole",
+      used: s => !s.image && s.values[0] && !suspects.some(other => other.deviations.length)},
   ].filter(c => !c.used || suspects.some(c.used));
 
   function opener(s) {
