@@ -33,35 +33,47 @@ SIZES = (150, 500, 1000, 2000, 4000)
 
 
 def compare_models(data: Path, encoder: ImageEncoder) -> None:
-    """Print accuracy and average precision of the linear model and the head, with a tenth of symmetric label noise."""
-    train = read_labelled(data / "train.parquet", size=encoder.size).images
-    test = read_labelled(data / "test.parquet", size=encoder.size).images
-    rows = np.random.default_rng(0).permutation(len(train))[: max(SIZES)]
-    x, x_test = encoder.encode(train.pixels[rows]), encoder.encode(test.pixels[:5000])
-    truth, y_test = train.labels[rows].numpy(), test.labels[:5000].numpy()
-    random, classes = np.random.default_rng(1), len(train.class_names)
-    wrong = random.random(len(truth)) < 0.1
-    labels = np.where(wrong, (truth + random.integers(1, classes, len(truth))) % classes, truth)
+    """Print accuracy and average precision of the linear model and the head: symmetric noise, and human labels."""
+    train, test = (
+        pq.read_table(data / f"{name}.parquet").slice(0, rows)
+        for name, rows in (("train", max(SIZES)), ("test", 2000))
+    )
+    human = pq.read_table(data / "cifar10n.parquet").slice(0, max(SIZES))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in ("train.parquet", "test.parquet")]
+        for table, path in zip((train, test), paths, strict=True):
+            pq.write_table(table, path)
+        learn, judge = (read_labelled(path, size=encoder.size).images for path in paths)
+    x, x_test = encoder.encode(learn.pixels), encoder.encode(judge.pixels)
+    truth, y_test, classes = learn.labels.numpy(), judge.labels.numpy(), len(learn.class_names)
+    given = {"CIFAR-10N worse": human["worse_label"].to_numpy().astype(np.int64)}
+    for seed in (0, 1):
+        random = np.random.default_rng(seed)
+        wrong = random.random(len(truth)) < 0.1
+        given[f"10 % symmetric, seed {seed}"] = np.where(
+            wrong, (truth + random.integers(1, classes, len(truth))) % classes, truth
+        )
     column = Column("image", "embedding", width=x.shape[1])
     spec = ModelSpec([column], "classification", "linear", "auto", 0)
     for size in SIZES:
-        fit = fit_robust(spec, pd.DataFrame(x[:size], columns=column.outputs), labels[:size])
-        head, criterion = train_head(
-            torch.from_numpy(x[:size]), torch.from_numpy(labels[:size]), train.class_names, "auto", 0
-        )
-        for name, predicted, probability in (
-            (
-                "linear",
-                fit.pipeline.predict(pd.DataFrame(x_test, columns=column.outputs)),
-                fit.estimator.inlier_probability_,
-            ),
-            ("head", head.probabilities(x_test).argmax(1), criterion.inlier_probability().numpy()),
-        ):
-            found = average_precision_score(wrong[:size], -probability)
-            print(
-                f"{size} images, {name}: accuracy {(predicted == y_test).mean():.3f}, average precision {found:.3f}",
-                flush=True,
+        for noise, labels in given.items():
+            wrong, labels = (labels != truth)[:size], labels[:size]
+            fit = fit_robust(spec, pd.DataFrame(x[:size], columns=column.outputs), labels)
+            head, criterion = train_head(
+                torch.from_numpy(x[:size]), torch.from_numpy(labels), learn.class_names, "auto", 0
             )
+            predicted = fit.pipeline.predict(pd.DataFrame(x_test, columns=column.outputs))
+            found = {
+                "linear": (predicted, fit.estimator.inlier_probability_, fit.estimator.losses_),
+                "head": (head.probabilities(x_test).argmax(1), criterion.inlier_probability().numpy(), 0.0),
+            }
+            for name, (predicted, probability, loss) in found.items():
+                # As suspects are ranked: by inlier probability, equal ones by loss.
+                rank = np.lexsort((np.broadcast_to(loss, len(wrong)), -probability)).argsort()
+                precision = average_precision_score(wrong, rank)
+                accuracy = (predicted == y_test).mean()
+                print(f"{size} images, {noise}, {name}: accuracy {accuracy:.3f}, average precision {precision:.3f}",
+                      flush=True)  # fmt: skip
 
 
 def main() -> None:

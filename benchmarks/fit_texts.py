@@ -123,12 +123,13 @@ def main() -> None:
     parser.add_argument("action", choices=["tune", "report"])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--encoder")
+    parser.add_argument("--part", choices=["report", "all"], action="append", help="15 classes, or all")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.action == "tune":
         tune(arguments.data, arguments.encoder)
     else:
-        for part in ("report", "all"):
+        for part in arguments.part or ("report", "all"):
             report(arguments.data, part)
 
 

@@ -28,13 +28,15 @@ from inlier.fit._columns import Array, Column
 from inlier.fit._pipeline import ModelSpec, fit_robust
 from inlier.fit._targets import MORE_FREQUENT, SHORTEST
 
-__all__ = ["ScoredCell", "score_cells"]
+__all__ = ["CLAIMED", "ScoredCell", "score_cells"]
 
 REPEATED = 5
 """Values that occur so often on average make a column discrete."""
 GAUSSIAN_MEDIAN = 0.4549
 """The median of a squared standard Gaussian variable."""
 MAX_SCORE = 30.0
+CLAIMED = 3.0
+"""Cells with a higher score are called suspect, the others only ranked: ``benchmarks.fit_cells --thresholds``."""
 MAX_CELLS = 100_000
 MAX_SPELLINGS = 200
 """Frequent values that rare ones are compared with."""

@@ -28,7 +28,7 @@ from inlier.fit._decisions import apply_decisions, read_decisions
 from inlier.fit._embeddings import with_vectors
 from inlier.fit._encoders import is_image_encoder
 from inlier.fit._holdout import HoldoutErrors, compare_on_holdout
-from inlier.fit._input_errors import ScoredCell, score_cells
+from inlier.fit._input_errors import CLAIMED, ScoredCell, score_cells
 from inlier.fit._leaks import find_leaks
 from inlier.fit._outputs import (
     TABLE_FILES,
@@ -113,6 +113,11 @@ class ReadTable:
     leaks: list[str]
     suspects: list[SuspectCell]
     scored: list[ScoredCell]
+
+    @property
+    def claimed(self) -> list[ScoredCell]:
+        """The cells with strong evidence against them."""
+        return [cell for cell in self.scored if cell.score > CLAIMED]
 
 
 def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> FitSummary:
@@ -204,6 +209,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
         cells=[
             (entry["row"], entry["column"], entry["value"], entry["expected"] or "", entry["reason"])
             for entry in listed.slice(0, MAX_LISTED_CELLS).to_pylist()
+            if entry["score"] is None or entry["score"] > CLAIMED
         ],
     )
     record = table_record(options, spec, fit, holdout, ranking, table)
@@ -329,11 +335,11 @@ def _summary(
         ("held-out error", errors),
         ("most suspect", f"rows {rows} ({header})"),
     ]
-    if table.suspects or table.scored:
-        ranked = "; all others by how they fit their row" if table.scored else ""
-        lines.append(
-            ("suspect cells", f"{len(table.suspects):,} that do not fit their column{ranked}: see cells.csv")
-        )
+    if table.suspects or options.errors == "inputs":
+        text = f"{len(table.suspects):,} that do not fit their column"
+        if options.errors == "inputs":
+            text += f", {len(table.claimed):,} that do not fit the rest of their row"
+        lines.append(("suspect cells", f"{text}: see cells.csv"))
     return [*lines, ("files", f"{options.out}: {', '.join(TABLE_FILES)}")]
 
 
@@ -381,6 +387,7 @@ def table_record(
         "columns_not_used": table.unused,
         "leaks": table.leaks,
         "suspect_cells": len(table.suspects),
+        "suspect_cells_of_rows": len(table.claimed) if options.errors == "inputs" else None,
         "errors": options.errors,
         "final_model": " ".join(repr(fit.pipeline.named_steps["model"]).split()),
         **record_estimate(estimator.fraction_estimate_, options.inlier_fraction != "auto"),
