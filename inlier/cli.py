@@ -280,7 +280,7 @@ def fix(
         written, fixed, dropped = fix_table(folder, decisions, out)
     except (KeyboardInterrupt, ValueError, OSError) as error:
         terminal.exit_unwritten(error, out)
-    typer.echo(f"{fixed:,} rows fixed, {dropped:,} dropped: {written}")
+    typer.echo(f"{fixed:,} {'row' if fixed == 1 else 'rows'} fixed, {dropped:,} dropped: {written}")
 
 
 @app.command(

@@ -163,6 +163,11 @@ def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[P
     run = read_run(folder)
     if not isinstance(run, TableRun):
         raise InputError(f"{quoted(folder)} is a fit of images; move or delete the files yourself")
+    if not Path(run.data).exists():
+        raise InputError(
+            f"{quoted(run.data)}, which {quoted(folder)} was fitted to, does not exist; run inlier fix in the folder "
+            "where inlier fit was run"
+        )
     source = inspect_table(Path(run.data), run.encoding)
     check_columns(source, [run.target.name], "target")
     decided = read_decisions(decisions)
@@ -184,8 +189,8 @@ def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[P
 
 def _beside(source: TableFile) -> Path:
     suffix = ".parquet" if source.format == "parquet" else ".csv"
-    stem = source.path.name.partition(".")[0]
-    return source.path.with_name(f"{stem}-fixed{suffix}")
+    stem = source.path.with_suffix("") if source.compression else source.path
+    return source.path.with_name(f"{stem.stem}-fixed{suffix}")
 
 
 def _rewritten(source: TableFile, target: str, changed: dict[int, str], dropped: set[int]) -> bytes:

@@ -318,8 +318,16 @@ def _summary(
     table: ReadTable,
 ) -> list[tuple[str, str]]:
     target = table.target
-    skipped = target.total - len(target.rows)
-    more = f" ({skipped:,} more without {quoted(target.name)} were skipped)" if skipped else ""
+    skipped = [
+        (target.total - target.dropped - len(target.rows), f"without {quoted(target.name)}", "skipped"),
+        (target.dropped, "", f"dropped by {options.decisions.name}" if options.decisions else ""),
+    ]
+    parts = [
+        f"{count:,} more {f'{which} ' if which else ''}{'was' if count == 1 else 'were'} {what}"
+        for count, which, what in skipped
+        if count
+    ]
+    more = f" ({', '.join(parts)})" if parts else ""
     errors = "not measured: too few rows of each class"
     if holdout is not None:
         equal = holdout.robust == holdout.unweighted
@@ -378,7 +386,7 @@ def table_record(
         "encoding": options.encoding,
         "seed": options.seed,
         "rows": len(target.rows),
-        "rows_without_target": target.total - len(target.rows),
+        "rows_without_target": target.total - target.dropped - len(target.rows),
         "decisions": None if options.decisions is None else str(options.decisions),
         "columns": [asdict(column) for column in spec.columns],
         "columns_read": [

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from inlier._errors import InputError, quoted
 from inlier.fit._columns import Array, Column, SuspectCell, decoded, infer_column
+from inlier.fit._written import split_number
 
 Task = Literal["regression", "classification"]
 TASKS = ("auto", "regression", "classification")
@@ -39,6 +40,7 @@ class Target:
         values: float64, or class labels as text.
         rows: Positions of the rows that have a target.
         total: The number of all rows.
+        dropped: How many of these somebody decided to drop.
         suspects: Cells that are no target, or an odd one.
         notes: What is worth knowing about it.
     """
@@ -52,6 +54,7 @@ class Target:
     total: int
     suspects: list[SuspectCell] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    dropped: int = 0
 
     @property
     def name(self) -> str:
@@ -62,7 +65,9 @@ class Target:
         """Return the target without some rows."""
         kept = ~np.isin(self.rows, list(dropped))
         cells = [cell for cell in self.suspects if cell.position not in dropped]
-        return replace(self, values=self.values[kept], rows=self.rows[kept], suspects=cells)
+        return replace(
+            self, values=self.values[kept], rows=self.rows[kept], suspects=cells, dropped=len(dropped)
+        )
 
 
 def infer_target(name: str, column: Any, task: str) -> Target:
@@ -228,6 +233,13 @@ def _check_classes(name: str, values: Array) -> None:
     counts = np.sort(np.unique(values.astype(str), return_counts=True)[1])
     limit = min(MAX_CLASSES, len(values) // 2, MAX_PROBABILITIES // len(values))
     if len(counts) > limit:
+        numbers = [split_number(text) for text in values.astype(str)]
+        units = sorted({number.unit for number in numbers if number is not None})
+        if None not in numbers and len(units) > 1:
+            raise InputError(
+                f"target {quoted(name)} holds numbers in several units ({', '.join(map(quoted, units[:5]))}) that are "
+                "not converted; write them in one"
+            )
         raise InputError(
             f"target {quoted(name)} has {len(counts):,} distinct values in {len(values):,} rows, too many "
             f"for classes (the limit here is {limit:,}); choose another target"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -31,7 +32,7 @@ def test_a_fit_honours_decisions(fitted):
         "fit", folder / "flowers.csv", "--target", "kind", "--out", folder / "again", "--inlier-fraction", 0.8,
         "--decisions", folder / "decisions.csv",
     )  # fmt: skip
-    assert summary_of(printed)["rows"].startswith("199")
+    assert summary_of(printed)["rows"] == "199 (1 more was dropped by decisions.csv)"
     suspects = pd.read_parquet(folder / "again" / "suspects.parquet").set_index("row")
     assert 5 not in suspects.index
     assert suspects.loc[4, "given"] == "=rose"
@@ -45,7 +46,7 @@ def test_a_fixed_table_is_written_beside_the_original(fitted):
     folder, frame = fitted
     before = (folder / "flowers.csv").read_bytes()
     printed = succeed("fix", folder / "out", folder / "decisions.csv")
-    assert printed == f"1 rows fixed, 1 dropped: {folder / 'flowers-fixed.csv'}\n"
+    assert printed == f"1 row fixed, 1 dropped: {folder / 'flowers-fixed.csv'}\n"
     text = (folder / "flowers-fixed.csv").read_text()
     assert text.startswith("Flowers of May\n\na;b;kind\n")
     fixed = pd.read_csv(folder / "flowers-fixed.csv", sep=";", skiprows=2)
@@ -56,6 +57,15 @@ def test_a_fixed_table_is_written_beside_the_original(fitted):
     assert "exists; choose another name" in refused("fix", folder / "out", folder / "decisions.csv")
     message = refused("fix", folder / "out", folder / "decisions.csv", "--out", folder / "flowers.csv")
     assert "exists" in message
+
+
+def test_the_table_of_a_fit_has_to_be_there(fitted, tmp_path):
+    folder, _ = fitted
+    shutil.copytree(folder / "out", tmp_path / "out")
+    text = (tmp_path / "out" / "run.json").read_text()
+    (tmp_path / "out" / "run.json").write_text(text.replace("flowers.csv", "gone.csv"))
+    message = refused("fix", tmp_path / "out", folder / "decisions.csv")
+    assert "does not exist; run inlier fix in the folder where inlier fit was run" in message
 
 
 def rows(name="plain"):
@@ -70,7 +80,7 @@ def rows(name="plain"):
         ("a.csv", "utf-8", ()),
         ("a.csv.gz", "utf-8", ()),
         ("a.csv", "cp1252", ()),
-        ("a.csv", "utf-16", ()),
+        ("a.2024.csv", "utf-16", ()),
         ("a.csv", "shift_jis", ("--encoding", "shift_jis")),
     ],
 )
@@ -82,7 +92,7 @@ def test_a_fixed_csv_file_differs_only_where_that_was_decided(name, encoding, op
     succeed("fit", tmp_path / name, "--target", "y", "--out", out, "--inlier-fraction", 0.9, *options)
     (tmp_path / "decisions.csv").write_text("row,decision,value\n3,fix,44\n43,drop,\n")
     succeed("fix", out, tmp_path / "decisions.csv")
-    fixed = (tmp_path / "a-fixed.csv").read_bytes().decode(encoding)
+    fixed = (tmp_path / name.replace(".csv", "-fixed.csv").removesuffix(".gz")).read_bytes().decode(encoding)
     # The meaning of quotes stays; the csv module leaves out those that are not needed.
     wanted = rows(word).replace("2,NA,4", "2,NA,44").replace('"=1+1"', "=1+1").replace("38,plain,76\n", "")
     assert fixed == wanted

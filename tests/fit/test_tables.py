@@ -170,7 +170,7 @@ def test_rows_without_a_target_are_skipped_and_classes_keep_their_type(tmp_path)
 
     given = ("--inlier-fraction", "0.8")
     printed = fit("--target", "stars", "--drop", "sure", *given)
-    assert summary_of(printed)["rows"] == "99 (1 more without 'stars' were skipped)"
+    assert summary_of(printed)["rows"] == "99 (1 more without 'stars' was skipped)"
     assert summary_of(printed)["inlier fraction"] == "0.800, given"
     assert "20 % of 99 rows were assumed to be wrong, as given" in summary_of(printed)["result"]
     record = record_of(tmp_path / "out")

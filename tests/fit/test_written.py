@@ -196,6 +196,14 @@ def test_a_numeric_target_with_a_few_texts_is_regression_and_its_rows_are_named(
     assert [(cell.position, cell.value) for cell in target.suspects] == [(98, "see note"), (99, "free")]
 
 
+def test_a_target_in_several_currencies_is_refused_with_the_remedy():
+    cells = [f"{'$€£'[k % 3]}{k}.50" for k in range(60)]
+    with pytest.raises(
+        ValueError, match=r"numbers in several units \('\$', '£', '€'\) that are not converted; write"
+    ):
+        infer_target("price", pa.chunked_array([cells]), "auto")
+
+
 def test_spellings_of_a_class_are_reported():
     labels = np.array(
         ["NY"] * 50 + ["ny"] * 3 + ["N.Y."] * 2 + ["LA"] * 40 + ["Boston"] * 60 + ["Bostn"], object
