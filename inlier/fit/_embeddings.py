@@ -77,6 +77,8 @@ def _beside(data: Path, rows: int) -> Array:
     """Return the matrix of the ``.npy`` file beside a table."""
     path = data.with_suffix(".npy")
     try:
+        if not path.is_file():  # A pipe would wait for a writer.
+            raise OSError
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         raise InputError(f"{quoted(path)}, beside the table, is missing or not a matrix of numbers") from None

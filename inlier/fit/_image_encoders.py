@@ -128,6 +128,8 @@ def _load_weights(network: nn.Module, path: Path, head: str = "") -> None:
     from safetensors.torch import load_file
 
     try:
+        if not path.is_file():  # A pipe would wait for a writer.
+            raise OSError
         weights = load_file(path)
         network.load_state_dict(
             {key: value for key, value in weights.items() if not head or not key.startswith(f"{head}.")}

@@ -64,6 +64,8 @@ def load_network(folder: str | Path) -> TrainedNetwork:
 
     folder = Path(folder)
     try:
+        if not all((folder / name).is_file() for name in (DESCRIPTION_FILE, WEIGHTS_FILE)):
+            raise OSError  # Missing; or a pipe, which would wait for a writer.
         description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
         classes = tuple(map(str, description["classes"]))
         name, size = str(description["network"]), int(description["size"])

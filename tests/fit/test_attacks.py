@@ -419,6 +419,21 @@ def test_a_place_where_nothing_may_be_written(name, model, tmp_path):
     assert_refused(message, tmp_path, "predict", model, tmp_path / "line.csv", "--out", out, "--overwrite")
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "line.npy"])
+def test_a_pipe_where_a_file_of_the_model_should_be(name, model, tmp_path):
+    columns = [{"name": "npy", "kind": "embedding", "width": 3, "source": "npy"}]
+    change = {"columns": columns} if name == "line.npy" else {"kind": "images"}
+    (model / "run.json").write_text(_edit((model / "run.json").read_text(), lambda r: r.update(change)))
+    (model / "model.json").write_text('{"network": "compact", "size": 32, "classes": ["a", "b"]}')
+    (model / "model.safetensors").write_bytes(b"{}")
+    path = tmp_path / name if name == "line.npy" else model / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    message = "is missing or not a matrix" if name == "line.npy" else "holds no network"
+    assert_refused(message, tmp_path, "predict", model, tmp_path / "line.csv", "--out", tmp_path / "p.csv")
+
+
 def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(model, tmp_path):
     (tmp_path / "mine.txt").write_text("ten years of work")
     (tmp_path / ".p.csv.new").symlink_to(tmp_path / "mine.txt")
