@@ -48,7 +48,9 @@ def check_settings(inlier_fraction: float | Literal["auto"], seed: int) -> None:
         raise InputError(f"seed {seed} is out of range; choose 0 to {2**32 - 1}")
 
 
-def describe_estimate(estimate: FractionEstimate, samples: int, unit: str) -> list[tuple[str, str]]:
+def describe_estimate(
+    estimate: FractionEstimate, samples: int, unit: str, named: int = 0
+) -> list[tuple[str, str]]:
     """Return the lines of the summary about the inlier fraction: the headline of the report, and the number.
 
     Example:
@@ -61,7 +63,7 @@ def describe_estimate(estimate: FractionEstimate, samples: int, unit: str) -> li
     status = verdict(estimate)
     number += {"trusted": "", "untrusted": ", not trusted", "given": ", given"}[status.status]
     return [
-        ("result", f"{headline(estimate, samples, unit)}. {status.reason}".strip()),
+        ("result", f"{headline(estimate, samples, unit, named)}. {status.reason}".strip()),
         ("inlier fraction", number),
     ]
 

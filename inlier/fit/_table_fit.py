@@ -206,6 +206,7 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
         weights=fit.estimator.weights_,
         columns=column_table(table),
         confusion=[] if regression else confusion(ranking.table),
+        named=len(target.suspects),
         cells=[
             (entry["row"], entry["column"], entry["value"], entry["expected"] or "", entry["reason"])
             for entry in listed.slice(0, MAX_LISTED_CELLS).to_pylist()
@@ -338,7 +339,7 @@ def _summary(
     rows = ", ".join(str(row) for row in top_rows(ranking, MAX_PRINTED))
     header = f"the header is row {table.source.first_row - 1}"
     lines = [
-        *describe_estimate(fit.estimator.fraction_estimate_, len(target.rows), "rows"),
+        *describe_estimate(fit.estimator.fraction_estimate_, len(target.rows), "rows", len(target.suspects)),
         ("rows", f"{len(target.rows):,}{more}"),
         ("held-out error", errors),
         ("most suspect", f"rows {rows} ({header})"),

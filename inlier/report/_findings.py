@@ -93,6 +93,7 @@ class Findings:
         cells: Row, column, value, expected value and reason of suspect cells, most suspect first.
         total: The number of all samples, where the losses are of some of them.
         doubtful: How many of these have an inlier probability below 1/2.
+        named: How many samples have a target that is wrong by itself: a text among numbers, a misspelled class.
 
     Example:
         >>> import torch, inlier
@@ -129,3 +130,4 @@ class Findings:
     cells: Sequence[tuple[int, str, str, str, str]] = ()
     total: int | None = None
     doubtful: int | None = None
+    named: int = 0

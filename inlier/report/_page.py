@@ -96,7 +96,7 @@ def render(findings: Findings) -> str:
         read("inlier.report", "report.css"),
         read("inlier.report", "report.js"),
         findings=findings,
-        headline=headline(estimate, scored, findings.unit),
+        headline=headline(estimate, scored, findings.unit, findings.named),
         verdict=verdict(estimate),
         # The bar of shares is a headline too: it is not drawn for an estimate that is not trusted.
         wrong=min(max(1 - estimate.value, 0.0), 1.0) if scored and estimate.trusted else None,

@@ -73,13 +73,14 @@ def short_number(value: float) -> str:
     return f"10{power}" if mantissa == "1" else f"{mantissa} × 10{power}"
 
 
-def headline(estimate: FractionEstimate, samples: int, unit: str) -> str:
+def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0) -> str:
     """Return the result in one sentence; a number only if it is trusted.
 
     Args:
         estimate: The estimate of the inlier fraction.
         samples: How many samples were scored.
         unit: What they are called, in the plural.
+        named: How many have a target that is wrong by itself: a text among numbers, a misspelled class.
 
     Example:
         >>> headline(FractionEstimate(0.91, 0.01, True), 1534, "rows")
@@ -90,10 +91,20 @@ def headline(estimate: FractionEstimate, samples: int, unit: str) -> str:
         'No errors found in 1,534 rows'
         >>> headline(FractionEstimate(0.44, 0.05, False), 1534, "rows")
         'Cannot tell how many of 1,534 rows are wrong'
+        >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows", named=27)
+        'The targets of 27 rows do not fit their column; no other errors found in 1,534 rows'
     """
     if samples == 0:
         return f"No {unit} were scored"
     wrong = 1 - estimate.value
+    if named and not _is_given(estimate) and not (estimate.trusted and wrong > 0):
+        which = (
+            f"The targets of {named:,} {unit} do not fit their"
+            if named > 1
+            else "One target does not fit its"
+        )
+        rest = headline(estimate, samples, unit).replace("No errors", "no other errors")
+        return f"{which} column; {rest[0].lower()}{rest[1:]}"
     if _is_given(estimate):
         return f"{_capitalized(percent(wrong))} of {samples:,} {unit} were assumed to be wrong, as given"
     if not estimate.trusted or math.isnan(wrong):

@@ -221,6 +221,18 @@ def test_codes_with_leading_zeros_stay_text_in_new_tables(tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["prediction"], [100, 50], atol=5)
 
 
+def test_named_targets_are_in_the_headline(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=300)
+    frame = pd.DataFrame({"x": x, "y": (3 * x + random.normal(0, 0.1, 300)).round(3).astype(str)})
+    frame.loc[5, "y"], frame.loc[50, "y"] = "see note", "tbc."
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    printed = succeed("fit", tmp_path / "a.csv", "--target", "y", "--out", tmp_path / "out")
+    wanted = "The targets of 2 rows do not fit their column; no other errors found in 298 rows"
+    assert summary_of(printed)["result"].startswith(wanted)
+    assert " ".join((tmp_path / "out" / "report.html").read_text().split()).count(wanted) > 0
+
+
 def test_codes_that_look_like_numbers_are_texts_for_the_model_too(tmp_path):
     random = np.random.default_rng(0)
     # More than 40 distinct ones, some missing: numbers without a scale would drown everything else.
