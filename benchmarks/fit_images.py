@@ -29,7 +29,7 @@ from inlier.fit._image_data import read_labelled
 from inlier.fit._image_encoders import ImageEncoder, load_image_encoder
 from inlier.fit._pipeline import ModelSpec, fit_robust
 
-SIZES = (150, 500, 1000, 2000, 4000)
+SIZES = (150, 500, 1000, 2000, 4000, 10_000)
 
 
 def compare_models(data: Path, encoder: ImageEncoder) -> None:
