@@ -90,7 +90,7 @@ def main() -> None:
         return
     human = pq.read_table(arguments.data / "cifar10n.parquet").slice(0, arguments.images)
     train = pq.read_table(arguments.data / "train.parquet").slice(0, arguments.images)
-    test = pq.read_table(arguments.data / "test.parquet").slice(0, 5000)
+    test = pq.read_table(arguments.data / "test.parquet").slice(0, 2000)
     wrong = human["worse_label"].to_numpy() != human["clean_label"].to_numpy()
     place = train.schema.get_field_index("label")
     train = train.set_column(place, train.schema.field(place), human["worse_label"].cast(pa.int64()))
