@@ -15,14 +15,12 @@ little disagrees with clean labels too, so this is too high early on.
 more confident a prediction, the more likely it is right; but it agrees with the given label no more often than
 labels are clean:
 
-    P(agrees | c) = (1 - rho) sigmoid(alpha c + beta).
+    P(agrees | c) = (1 - rho) s + rho (1 - s) / (K - 1),    s = sigmoid(alpha c + beta), K classes.
 
 The level that agreement reaches at large c is 1 - rho. Its likelihood gives an interval of rho
-(:func:`confident_rates`), a wide one if no such level is seen. Where only some classes are noisy, the network is less
-confident of these; so c is taken relative to the mean c of the predicted class.
-
-Where nothing is known, labels count as clean in the first two epochs, and then rho follows the margins, a step of
-expectation maximisation at each update (:func:`next_rate`): the network learns meanwhile.
+(:func:`confident_rates`), a wide one if no such level is seen. Noise is claimed only if it is proven: if the interval
+is narrow, all of it lies above what clean labels were seen to give, and the network knows something of the labels.
+Until then labels count as clean.
 
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
@@ -60,23 +58,28 @@ SMALLEST_RATE = 1e-3
 NEGLIGIBLE = 0.05
 """Confident predictions may be wrong this often themselves: a rate that may be lower counts as 0."""
 
-FIRST_RATE = 0.2
-"""Where the rate begins if margins alone tell it."""
-
 FEWEST = 50
 """With fewer labels nothing is estimated."""
 
 BINS, BIN_WIDTH = 64, 0.125
 """Confidences are counted in so many bins, the last of which takes all larger ones."""
 
-NARROW = 0.1
-"""The rates that confident predictions allow are known if their standard deviation is below this."""
+MOST = 0.8
+"""The largest rate that is looked for."""
 
-CAPABLE = 0.5
-"""... and if the network agrees with this part of the labels that the lower end of the rates leaves clean."""
+NARROW = 0.1
+"""... and if the standard deviation of the rate is below this."""
+
+CAPABLE_FIRST, CAPABLE = 0.5, 0.25
+"""Noise is claimed only if the network knows this part of what there is to know of the labels: more in the first epoch,
+in which it changes fast, than later."""
 
 WORTH = 0.7
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
+
+
+UNEVEN = 1.5
+"""... and if agreement by chance is below this multiple of that with classes of one frequency."""
 
 
 def margin_loss(margins: Tensor) -> Tensor:
@@ -133,24 +136,6 @@ def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope
     return (low + high) / 2
 
 
-def next_rate(histogram: LossHistogram, rho: float) -> float:
-    """Return mean(1 - w) on a histogram of :func:`margin_loss`, with w = sigmoid(S + log((1 - rho) / rho)).
-
-    A step of expectation maximisation towards :func:`noise_rate`.
-
-    Args:
-        histogram: Of the losses r.
-        rho: The rate before, above 0 and below 1.
-
-    Example:
-        >>> margins = torch.cat([torch.full((700,), 5.0), torch.full((300,), -5.0)])
-        >>> round(next_rate(LossHistogram.of(margin_loss(margins)), 0.2), 2)
-        0.29
-    """
-    counts, ratio = _odds_against(histogram)
-    return float(counts @ (1 - 1 / (1 + ratio * (rho / (1 - rho))))) / float(counts.sum())
-
-
 def noise_rate(histogram: LossHistogram) -> float:
     """Solve rho = mean(1 - w) on a histogram of :func:`margin_loss`, with w = sigmoid(S + log((1 - rho) / rho)).
 
@@ -185,39 +170,52 @@ class RateInterval:
     Args:
         low: The rate that is exceeded with probability 0.95.
         high: The rate that is exceeded with probability 0.05.
-        standard_error: The standard deviation of the rate.
+        rate: Its mean.
+        standard_error: Its standard deviation.
         agreement: The part of the labels that the network agrees with.
+        chance: The part that it would agree with by chance, if predictions knew nothing of the labels.
+        classes: The number of classes.
         is_out_of_sample: Whether the network was not trained on these labels yet: memorised ones agree.
 
     Example:
-        >>> RateInterval(0.28, 0.32, 0.01, 0.6).worth
-        0.8333333333333334
+        >>> round(RateInterval(0.28, 0.32, 0.3, 0.01, 0.6, 0.1, 10).worth, 2)
+        0.83
     """
 
     low: float = 0.0
     high: float = 1.0
+    rate: float = 0.0
     standard_error: float = 1.0
     agreement: float = 0.0
+    chance: float = 0.5
+    classes: int = 2
     is_out_of_sample: bool = True
 
     @property
-    def is_known(self) -> bool:
-        """Whether the interval is narrow, and the network right often enough to be asked."""
-        return self.standard_error < NARROW and self.worth >= CAPABLE
+    def worth(self) -> float:
+        """What the network knows of the labels that are clean: its agreement beyond chance (Cohen's kappa), 0 to 1."""
+        return min(max((self.agreement - self.chance) / max(1 - self.rate - self.chance, 0.1), 0.0), 1.0)
+
+    @property
+    def proves_noise(self) -> bool:
+        """Whether labels are noisy beyond reasonable doubt."""
+        capable = CAPABLE_FIRST if self.is_out_of_sample else CAPABLE
+        return self.low >= NEGLIGIBLE and self.standard_error < NARROW and self.worth >= capable
+
+    @property
+    def proves_clean(self) -> bool:
+        """Whether there is no noise that matters, beyond reasonable doubt."""
+        return self.high <= 2 * NEGLIGIBLE and self.worth >= WORTH
 
     @property
     def is_trusted(self) -> bool:
-        """Whether an estimate from it is."""
-        return self.is_out_of_sample and self.worth >= WORTH
-
-    @property
-    def worth(self) -> float:
-        """How many of the labels that are clean the network agrees with: its accuracy, as far as is known."""
-        return min(self.agreement / max(1 - self.low, 0.1), 1.0)
+        """Whether what is proven is to be trusted as a number, too."""
+        is_even = self.chance <= UNEVEN / self.classes
+        return self.is_out_of_sample and self.worth >= WORTH and is_even
 
 
-def confident_rates(counts: Tensor) -> RateInterval:
-    """Return which noise rates fit P(agrees | c) = (1 - rho) sigmoid(alpha c + beta).
+def confident_rates(counts: Tensor, classes: int, chance: float | None = None) -> RateInterval:
+    """Return which noise rates fit P(agrees | c) = (1 - rho) s + rho (1 - s) / (K - 1), s = sigmoid(alpha c + beta).
 
     For each rho on a grid, alpha and beta maximise the likelihood (Fisher scoring); the profile likelihood is taken for
     the density of rho.
@@ -225,12 +223,14 @@ def confident_rates(counts: Tensor) -> RateInterval:
     Args:
         counts: How many predictions disagree (first row) and agree (second) with the given label, by bins of the
             confidence c: float, shape (2, ``BINS``).
+        classes: K, the number of classes.
+        chance: The part of the labels that predictions would agree with by chance; 1 / K by default.
 
     Example:
         >>> confidence = torch.linspace(0, 8, 64)
         >>> agree = 500 * 0.7 * torch.sigmoid(2 * confidence - 1)
-        >>> found = confident_rates(torch.stack([500 - agree, agree]))
-        >>> found.low <= 0.3 <= found.high, found.is_known
+        >>> found = confident_rates(torch.stack([500 - agree, agree]), classes=100)
+        >>> found.low <= 0.3 <= found.high, found.proves_noise
         (True, True)
     """
     total = counts.sum(0).double()
@@ -238,16 +238,20 @@ def confident_rates(counts: Tensor) -> RateInterval:
     n, k = total[used], counts[1, used].double()
     c = (torch.arange(BINS, dtype=torch.float64)[used] + 0.5) * BIN_WIDTH
     c = c / ((n @ c) / n.sum())
-    rho = torch.linspace(0, 0.8, 81, dtype=torch.float64)[:, None]
+    # With more noise than this the given class is not the most likely one.
+    rho = torch.linspace(0, min(MOST, 1 - 1 / classes), 81, dtype=torch.float64)[:, None]
+    other = rho / (classes - 1)
     alpha, beta = torch.ones_like(rho), torch.zeros_like(rho)
 
-    def chance(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    def agreement(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
         right = torch.sigmoid(alpha * c + beta)
-        return right, ((1 - rho) * right).clamp(1e-6, 1 - 1e-6)
+        return right, torch.lerp(other.expand_as(right), (1 - rho).expand_as(right), right).clamp(
+            1e-6, 1 - 1e-6
+        )
 
     for _ in range(15):
-        right, p = chance(alpha, beta)
-        slope = p * (1 - right)
+        right, p = agreement(alpha, beta)
+        slope = (1 - rho - other) * right * (1 - right)
         score, information = (k / p - (n - k) / (1 - p)) * slope, n * slope.square() / (p * (1 - p))
         # A weak prior keeps the step defined where c tells nothing.
         g1 = (score * c).sum(1, keepdim=True) - 0.1 * (alpha - 1)
@@ -258,13 +262,14 @@ def confident_rates(counts: Tensor) -> RateInterval:
         determinant = h11 * h22 - h12 * h12
         alpha = (alpha + ((h22 * g1 - h12 * g2) / determinant).clamp(-2, 2)).clamp(0, 30)
         beta = (beta + ((h11 * g2 - h12 * g1) / determinant).clamp(-2, 2)).clamp(-8, 8)
-    _, p = chance(alpha, beta)
+    _, p = agreement(alpha, beta)
     density = (k * p.log() + (n - k) * (1 - p).log()).sum(1).softmax(0)
     rates, mass = rho[:, 0], density.cumsum(0)
     mean = float(density @ rates)
     low, high = (float(rates[min(int((mass < level).sum()), 80)]) for level in (0.05, 0.95))
     error = float((density @ (rates - mean).square()).sqrt())
-    return RateInterval(low, high, max(error, 0.005), float(k.sum() / n.sum()))
+    by_chance = 1 / classes if chance is None else chance
+    return RateInterval(low, high, mean, max(error, 0.005), float(k.sum() / n.sum()), by_chance, classes)
 
 
 class LabelNoise:
@@ -272,19 +277,17 @@ class LabelNoise:
 
     Args:
         interval: The rates that are allowed; :class:`inlier.RobustCrossEntropy` sets it at each update.
-        is_weighing: Whether weights count already, which it sets, too. If the interval tells nothing, the rate then
-            follows the margins, a step at a time.
 
     Example:
-        >>> estimator = LabelNoise(RateInterval(0.28, 0.32, 0.01, 0.6))
+        >>> estimator = LabelNoise(RateInterval(0.28, 0.32, 0.3, 0.01, 0.6, 0.1, 10))
         >>> margins = torch.cat([torch.full((600,), 5.0), torch.full((400,), -5.0)])
         >>> estimator.observe(LossHistogram.of(margin_loss(margins)))
         >>> round(estimator.estimate().value, 2), estimator.estimate().trusted
         (0.68, True)
     """
 
-    def __init__(self, interval: RateInterval | None = None, is_weighing: bool = False) -> None:
-        self.interval, self.is_weighing = interval or RateInterval(), is_weighing
+    def __init__(self, interval: RateInterval | None = None) -> None:
+        self.interval = interval or RateInterval()
         self._histogram: LossHistogram | None = None
         self._last = FractionEstimate(1.0, 0.0, False, "No labels were seen yet.")
 
@@ -295,41 +298,33 @@ class LabelNoise:
     def estimate(self) -> FractionEstimate:
         """Return the fraction of clean labels."""
         histogram, self._histogram = self._histogram, None
-        if histogram is None:
-            return self._last
-        total = histogram.total
+        if histogram is not None:
+            self._last = self._estimate(histogram)
+        return self._last
+
+    def _estimate(self, histogram: LossHistogram) -> FractionEstimate:
+        known, total = self.interval, histogram.total
         if total < FEWEST:
-            self._last = FractionEstimate(1.0, 0.0, False, f"Only {total:.0f} labels were seen.")
-            return self._last
-        known = self.interval
-        if not known.is_known:
-            reason = "The network has learned too little to tell noisy labels from hard samples."
-            value = 1.0
-            if self.is_weighing:
-                before = 1 - self._last.value if self._last.value < 1 else FIRST_RATE
-                rho = min(next_rate(histogram, before), known.high)
-                value = 1 - min(max(rho, SMALLEST_RATE), 1 - SMALLEST_RATE)
-            self._last = FractionEstimate(value, min(known.standard_error, 0.5), False, reason)
-            return self._last
-        if known.low < NEGLIGIBLE:
+            return FractionEstimate(1.0, 0.0, False, f"Only {total:.0f} labels were seen.")
+        if known.proves_noise:
+            rho = min(max(noise_rate(histogram), known.low), known.high)
+            if not known.is_out_of_sample:
+                reason = "Confident predictions disagree this often, but the network was trained on the labels before."
+            elif known.worth < WORTH:
+                reason = "The network disagrees with many labels that confident predictions do not explain."
+            else:
+                reason = "Confident predictions on labels not yet trained on disagree this often."
+            if known.chance > UNEVEN / known.classes:
+                reason = "Classes differ much in frequency: predictions that miss a rare one look like noise."
+            return FractionEstimate(1 - rho, known.standard_error, known.is_trusted, reason)
+        error = min(max(known.standard_error, known.high / 2), 0.5)
+        if known.proves_clean:
             reason = (
                 "Confident predictions disagree with labels no more often than they are wrong themselves."
             )
-            error = max(known.standard_error, known.high / 2)
-            is_sure = known.is_trusted and error <= NEGLIGIBLE
-            self._last = FractionEstimate(1.0, error, is_sure, reason)
-            return self._last
-        rho = min(max(noise_rate(histogram), known.low), known.high)
-        if not known.is_out_of_sample:
-            reason = (
-                "Confident predictions disagree this often, but the network was trained on the labels before."
-            )
-        elif known.worth < WORTH:
-            reason = "The network disagrees with many labels that confident predictions do not explain."
-        else:
-            reason = "Confident predictions on labels not yet trained on disagree this often."
-        self._last = FractionEstimate(1 - rho, known.standard_error, known.is_trusted, reason)
-        return self._last
+            return FractionEstimate(1.0, error, known.is_trusted, reason)
+        reason = "The network has learned too little to tell noisy labels from hard samples."
+        return FractionEstimate(1.0, error, False, reason)
 
     def merge(self, other: Self) -> None:
         """Add the labels that another estimator has observed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ CODES = 256
 """A tag is the preferred class times this, plus 1 + bin + BINS if it is the given one; 0 is no prediction at all. The
 given class is in the upper half of its 64 bits, which is not remembered."""
 
-WINDOW, EPOCH_PART = 4096, 3
-"""About so many recent predictions count, and no more than this part of an epoch: the network still changes."""
+WINDOW, EPOCH_PART = 8192, 3
+"""About so many recent predictions count, and in the first epoch no more than this part of it: the network changes."""
 
 FEWEST, REFIT_EVERY = 300, 5
-"""Predictions before the first fit; updates from one fit to the next without dataset indices."""
+"""Without dataset indices: predictions before the first fit, and updates from one fit to the next."""
 
 USUAL_BIN = 8.0
 """Where the usual confidence of a class is put when confidences are counted relative to it."""
@@ -56,12 +56,15 @@ def encode(given: Tensor, preferred: Tensor, confidence: Tensor, agrees: Tensor)
 class ConfidenceWindow:
     """Counts of recent predictions by confidence and agreement, the noise rates that they allow, and class frequencies.
 
-    Confidence is relative to the mean of the class that is preferred. If only some classes are noisy, a network is less
-    confident of these, and the most confident predictions of all would be of clean classes alone.
+    In the first epoch, of which the last third counts, confidence is relative to the mean of the class that is
+    preferred: if only some classes are noisy, a network is less confident of these, and the most confident predictions
+    of all would be of clean classes alone. If that proves neither noise nor clean labels, the network still learns its
+    classes, and those that it does not know yet would look noisy by that measure: from then on confidences count as
+    they are, over about an epoch.
 
     A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
-    one always agrees. So the rates are fitted to the end of the first epoch in which they are known, as a rule the
-    very first one, and then stay. Without dataset indices epochs are not known, and rates are fitted again and again.
+    one always agrees. So what is proven stays. Without dataset indices epochs are not known, and rates are fitted
+    again and again.
 
     The frequency of a class is the sum of the weights of its labels in about the last epoch.
     """
@@ -75,36 +78,23 @@ class ConfidenceWindow:
         self.by_class, self.frequencies = torch.zeros(2, PLACES), torch.zeros(PLACES)
         self.current = self._current()
         """Of each class, on the device: the usual confidence (first row) and the log frequency (second)."""
-        self.seen, self.rounds = 0, 0
-        self.epoch, self.settled = 0, 0
-        """How many epochs are over, and how many were when the rates were known; 0 if they are not."""
+        self.seen, self.rounds, self.epoch, self.classes = 0, 0, 0, 2
         self.rates = RateInterval()
 
     @property
-    def is_known(self) -> bool:
-        """Whether the rates can be relied on. If labels were trained on before, more is asked of the network."""
-        return self.rates.is_known and (self._is_out_of_sample or self.rates.worth >= WORTH)
+    def is_settled(self) -> bool:
+        """Whether the rates are known for good: noise was proven, or the first epoch has shown that there is none.
 
-    @property
-    def _is_out_of_sample(self) -> bool:
-        return self.settled == 1 or max(self.settled, self.epoch) == 0
-
-    @property
-    def interval(self) -> RateInterval:
-        """The noise rates that are allowed."""
-        rates = replace(self.rates, is_out_of_sample=self._is_out_of_sample)
-        if not self.is_known:
-            return replace(rates, low=0.0, high=1 - rates.agreement, standard_error=1.0)
-        if rates.worth < WORTH:
-            # Some classes may be noisier than those of the most confident predictions.
-            return replace(rates, high=max(rates.high, 1 - rates.agreement))
-        return rates
+        Labels that were trained on later tell less and less, since memorised ones agree.
+        """
+        rates = self.rates
+        return self.epoch > 0 and (rates.proves_noise or (rates.is_out_of_sample and rates.proves_clean))
 
     def log_frequencies(self, logits: Tensor) -> Tensor:
         """Return the log frequency of each class relative to the mean, for logits of shape (N, C)."""
         if self.current.device != logits.device:
             self._move(logits.device)
-        classes = logits.shape[1]
+        self.classes = classes = logits.shape[1]
         return self.current[1, :classes] if classes <= PLACES else logits.new_zeros(classes)
 
     def count(self, tags: Tensor, weights: Tensor) -> None:
@@ -115,14 +105,15 @@ class ConfidenceWindow:
         is_prediction = code > 0
         steps = torch.where(is_prediction, weights * WEIGHT_STEPS, 0.0).round().to(torch.int32)
         self.pending_by_class[2].index_add_(0, given, steps)
-        if self.settled:  # Of predictions, only how many there are still matters.
+        if self.is_settled:  # Of predictions, only how many there are still matters.
             self.pending.index_add_(0, code, self.pending.new_ones(1).expand(len(code)))
             return
         place, bins = (tags >> 8) % PLACES, (code - 1) % BINS
         new = torch.stack([2 * bins + 1, torch.ones_like(bins)]) * is_prediction
         self.pending_by_class[:2].index_add_(1, place, new.to(torch.int32))
-        relative = ((bins + 0.5) * (USUAL_BIN / self.current[0, place])).clamp(max=BINS - 1).long()
-        counted = torch.where(is_prediction, 1 + relative + BINS * (code > BINS), 0)
+        if self.epoch == 0:
+            bins = ((bins + 0.5) * (USUAL_BIN / self.current[0, place])).clamp(max=BINS - 1).long()
+        counted = torch.where(is_prediction, 1 + bins + BINS * (code > BINS), 0)
         self.pending.index_add_(0, counted, self.pending.new_ones(1).expand(len(tags)))
 
     def _move(self, device: torch.device) -> None:
@@ -140,7 +131,7 @@ class ConfidenceWindow:
         self.pending.zero_()
         self.pending_by_class.zero_()
         total = float(new.sum())
-        size = window_size(samples, WINDOW) if samples else WINDOW
+        size = min(samples // (1 if self.epoch else EPOCH_PART) or 1, WINDOW) if samples else WINDOW
         kept = math.exp(-total / size)
         self.counts = new + kept * self.counts
         self.by_class = by_class[:2] + kept * self.by_class
@@ -151,16 +142,36 @@ class ConfidenceWindow:
         self.seen += int(total)
         self.rounds += 1
         before, self.epoch = self.epoch, max(self.seen - 1, 0) // samples if samples else 0
-        if self.settled or float(self.counts.sum()) < min(FEWEST, size / 2):
+        if before == 0 < self.epoch:
+            self.counts.zero_()
+        if self.is_settled:
             return
-        if self.epoch > before and self.rates.is_known:
-            self.settled = self.epoch
-        elif samples or self.rounds % REFIT_EVERY == 0:
-            self.rates = confident_rates(self.counts)
+        enough = size / 2 if samples else FEWEST
+        if float(self.counts.sum()) >= enough and (samples or self.rounds % REFIT_EVERY == 0):
+            self._fit(samples)
+
+    def _fit(self, samples: int) -> None:
+        chance = 1 / self.classes
+        if not self._is_one_sided:
+            given, preferred = self.frequencies, self.by_class[1]
+            chance = float(given @ preferred / (given.sum() * preferred.sum()))
+        rates = confident_rates(self.counts, self.classes, chance)
+        rates = replace(rates, is_out_of_sample=self.epoch == 0 and samples > 0)
+        if rates.is_out_of_sample and rates.proves_noise and rates.worth < WORTH:
+            # Some classes may be noisier than those of the most confident predictions.
+            rates = replace(rates, high=max(rates.high, 1 - rates.agreement))
+        self.rates = rates
+
+    @property
+    def _is_one_sided(self) -> bool:
+        """Whether all labels are of one class: of two answers the chosen one, say. Then classes are exchangeable."""
+        return int((self.frequencies > 0).sum()) == 1
 
     def _current(self) -> Tensor:
         """Usual confidences, in bins, and log frequencies; those of all classes count as one prediction or label."""
         sums, numbers = self.by_class[0] / 2, self.by_class[1]
+        if self._is_one_sided:
+            sums, numbers = sums.sum().expand(PLACES), numbers.sum().expand(PLACES)
         mean = sums.sum() / numbers.sum() if float(numbers.sum()) else USUAL_BIN
         given = self.frequencies > 0
         usual = self.frequencies[given].mean() if bool(given.any()) else self.frequencies.new_ones(())
@@ -176,8 +187,8 @@ class ConfidenceWindow:
             "pending_by_class": self.pending_by_class.clone(),
             "by_class": self.by_class.clone(),
             "frequencies": self.frequencies.clone(),
-            "seen": torch.tensor([self.seen, self.rounds, self.epoch, self.settled]),
-            "rates": torch.tensor(list(vars(self.rates).values())[:4], dtype=torch.float64),
+            "seen": torch.tensor([self.seen, self.rounds, self.epoch, self.classes]),
+            "rates": torch.tensor(astuple(self.rates), dtype=torch.float64),
         }
 
     def restored(self, state: State) -> ConfidenceWindow:
@@ -190,7 +201,8 @@ class ConfidenceWindow:
         new.frequencies = state.read("frequencies", torch.float32, (PLACES,), low=0)
         new.current = new._current()
         counters = state.read("seen", torch.int64, (4,), low=0).tolist()
-        new.seen, new.rounds, new.epoch, new.settled = counters
-        new.rates = RateInterval(*state.read("rates", torch.float64, (4,), low=0, high=1).tolist())
+        new.seen, new.rounds, new.epoch, new.classes = counters
+        *numbers, classes, is_out_of_sample = state.read("rates", torch.float64, (8,), low=0).tolist()
+        new.rates = RateInterval(*numbers, int(classes), bool(is_out_of_sample))
         new._move(self.pending.device)
         return new

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimator, LabelNoise
 from inlier.fraction._label_noise import (
+    CAPABLE_FIRST,
     LARGEST_MARGIN,
     SMALLEST_RATE,
     clean_probability,
@@ -39,18 +40,18 @@ class RobustCrossEntropy(RobustModule):
     labels. The weight is sigmoid(a S + b), and the loss is divided by the sum of the weights.
 
     *The noise rate*: labels that were not trained on yet agree with confident predictions as often as labels are clean,
-    so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given.
+    so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given. If
+    that proves nothing, since the network knows too little, each later epoch is examined in the same way. Until noise
+    is proven all weights are 1.
 
     *b* is such that the weights add up to the clean labels, as many as the margins imply within that interval.
 
-    *S* is the current margin in the second epoch, the first in which weights count, then the mean of the visits since
-    then, then a running mean of them (``running_mean`` is the share m of the old mean). The slope a = 1 / (1 - m A)
-    counts the visits in the mean as far as they can be relied on: A is the accuracy of the network on labels that it
-    was not trained on yet, and 0 if it is not known.
+    *S* is the current margin in the second epoch, the first in which weights may count, then the mean of the visits
+    since then, then a running mean of them (``running_mean`` is the share m of the old mean). The slope
+    a = 1 / (1 - m A) counts the visits in the mean as far as they can be relied on: A is what the network knows of the
+    labels, its agreement with them beyond chance.
 
-    If the interval is wide, or the network agrees with fewer than half of the labels, the first epoch tells nothing: a
-    network that knows little disagrees with clean labels too. Then all weights are 1 for two epochs, and after them
-    the noise rate follows the margins, a step at each update. A given fraction is used after two epochs at the latest.
+    A given fraction is used from the second epoch on, from the third if the network knows little.
 
     Without ``index`` nothing is remembered, epochs are not known, and weights come from the current prediction, after
     a warm-up.
@@ -128,8 +129,7 @@ class RobustCrossEntropy(RobustModule):
 
     @property
     def _slope(self) -> float:
-        worth = self._confidence.rates.worth if self._confidence.is_known else 0.0
-        return 1 / (1 - self._old_share * worth)
+        return 1 / (1 - self._old_share * self._confidence.rates.worth)
 
     def suggested_label(self) -> Tensor:
         """Return the class that the network preferred at the last visit of each sample, by dataset index.
@@ -266,7 +266,8 @@ class RobustCrossEntropy(RobustModule):
     def _is_weighing(self) -> bool:
         if self._memory.size == 0:
             return self._counters.calls >= self.warmup
-        return self._confidence.settled > 0 or self._confidence.epoch >= EPOCHS_BEFORE
+        epoch, rates = self._confidence.epoch, self._confidence.rates
+        return epoch >= EPOCHS_BEFORE or (epoch > 0 and rates.worth >= CAPABLE_FIRST)
 
     def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
         if tags is not None:
@@ -280,7 +281,7 @@ class RobustCrossEntropy(RobustModule):
             self._window.size = window_size(samples, self.window)
         for estimator in self._window.estimators:
             if isinstance(estimator, LabelNoise):
-                estimator.interval, estimator.is_weighing = self._confidence.interval, self._is_weighing
+                estimator.interval = self._confidence.rates
         super()._update()
 
     def _loss_of(self, evidence: Tensor) -> Tensor:

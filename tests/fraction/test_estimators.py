@@ -39,7 +39,7 @@ def show_null(estimator, seed):
 
 ESTIMATORS = {
     "from losses": (FromLosses, show_losses),
-    "label noise": (lambda: LabelNoise(RateInterval(0.25, 0.45, 0.02, 0.55)), show_margins),
+    "label noise": (lambda: LabelNoise(RateInterval(0.25, 0.45, 0.35, 0.02, 0.55, 0.1, 10)), show_margins),
     "null model": (NullModel, show_null),
     "given": (lambda: GivenFraction(TRUE), show_losses),
 }

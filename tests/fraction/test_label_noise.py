@@ -44,15 +44,31 @@ def predictions(rho: float, slope: float, n: int = 4000, classes: int = 10, seed
 @pytest.mark.parametrize("rho", [0.0, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("slope", [1.0, 3.0])
 def test_confident_predictions_tell_the_rate(rho, slope):
-    found = [confident_rates(predictions(rho, slope, seed=seed)) for seed in range(10)]
-    assert all(one.is_known for one in found)
+    found = [confident_rates(predictions(rho, slope, seed=seed), classes=10) for seed in range(10)]
+    assert all(one.proves_noise for one in found) if rho else not any(one.proves_noise for one in found)
     # An interval of 90 %, on a grid of 0.01: of ten draws at most three miss.
     assert sum(not one.low - 0.011 <= rho <= one.high + 0.011 for one in found) <= 3
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.2])
+def test_with_two_classes_a_noisy_label_may_agree_with_a_wrong_prediction(rho):
+    found = [confident_rates(predictions(rho, 3.0, classes=2, seed=seed), classes=2) for seed in range(10)]
+    assert sum(not one.low - 0.011 <= rho <= one.high + 0.011 for one in found) <= 3
+    assert sum(one.proves_noise for one in found) == (10 if rho else 0)
+
+
 def test_a_network_that_knows_nothing_says_nothing():
-    assert not confident_rates(predictions(0.0, 0.02, n=1000)).is_known
+    found = confident_rates(predictions(0.0, 0.02, n=1000), classes=10)
+    assert not found.proves_noise
+    assert not found.proves_clean
     assert not LabelNoise().estimate().trusted
+
+
+def test_agreement_by_chance_is_worth_nothing():
+    """Of nine labels in ten that are of one class, a network that always predicts it knows nothing."""
+    counts = predictions(0.1, 8.0)
+    assert confident_rates(counts, classes=2, chance=0.5).worth > 0.5
+    assert confident_rates(counts, classes=2, chance=0.8).worth < 0.3
 
 
 def estimate(values: torch.Tensor, interval: RateInterval | None = None):
@@ -63,9 +79,9 @@ def estimate(values: torch.Tensor, interval: RateInterval | None = None):
 
 def test_what_the_margins_imply_is_kept_within_what_confident_predictions_allow():
     values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
-    assert estimate(values, RateInterval(0.05, 1.0, 0.02, 0.6)).value == pytest.approx(0.7, abs=0.01)
-    assert estimate(values, RateInterval(0.1, 0.2, 0.02, 0.8)).value == 0.8
-    assert estimate(values, RateInterval(0.4, 0.5, 0.02, 0.6)).value == 0.6
+    assert estimate(values, RateInterval(0.05, 1.0, 0.3, 0.02, 0.6)).value == pytest.approx(0.7, abs=0.01)
+    assert estimate(values, RateInterval(0.1, 0.2, 0.15, 0.02, 0.8)).value == 0.8
+    assert estimate(values, RateInterval(0.4, 0.5, 0.45, 0.02, 0.5, 0.1, 10)).value == 0.6
     assert estimate(torch.ones(10)).value == 1
 
 
@@ -73,21 +89,28 @@ def test_where_nothing_is_known_labels_count_as_clean():
     values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
     assert estimate(values).value == 1
     # A narrow interval of a network that disagrees with most labels says nothing.
-    assert estimate(values, RateInterval(0.3, 0.5, 0.05, 0.3)).value == 1
+    assert estimate(values, RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10)).value == 1
+    # After the first epoch less is asked of it.
+    later = RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10, is_out_of_sample=False)
+    assert estimate(values, later).value == pytest.approx(0.7)
+    assert not estimate(values, later).trusted
 
 
 def test_what_may_be_mistakes_of_the_network_itself_is_no_noise():
     values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
-    found = estimate(values, RateInterval(0.04, 0.08, 0.01, 0.9))
+    found = estimate(values, RateInterval(0.04, 0.08, 0.06, 0.01, 0.9))
     assert (found.value, found.trusted) == (1.0, True)
     assert found.standard_error == pytest.approx(0.04)
 
 
 def test_an_estimate_is_trusted_where_the_rate_is_known_and_the_network_is_worth_something():
     values = torch.where(torch.arange(1000) < 300, -6.0, 6.0)
-    assert estimate(values, RateInterval(0.25, 0.35, 0.03, 0.6)).trusted
-    assert not estimate(values, RateInterval(0.25, 0.35, 0.03, 0.3)).trusted
-    assert not estimate(values, RateInterval(0.1, 0.5, 0.15, 0.6)).trusted
+    assert estimate(values, RateInterval(0.25, 0.35, 0.3, 0.03, 0.6, 0.1, 10)).trusted
+    assert not estimate(values, RateInterval(0.25, 0.35, 0.3, 0.03, 0.4, 0.1, 10)).trusted
+    assert not estimate(values, RateInterval(0.1, 0.5, 0.3, 0.15, 0.6, 0.1, 10)).trusted
+    uneven = estimate(values, RateInterval(0.25, 0.35, 0.3, 0.03, 0.6, 0.2, 10))
+    assert not uneven.trusted
+    assert "frequency" in uneven.reason
     assert not estimate(values).trusted
 
 
@@ -120,7 +143,7 @@ def test_the_weight_is_the_slope_of_a_robust_kernel():
 
 @pytest.mark.parametrize(("high", "trusted"), [(0.08, True), (0.28, False)])
 def test_labels_are_called_clean_only_if_no_other_rate_is_likely(high, trusted):
-    labels = LabelNoise(RateInterval(low=0.0, high=high, standard_error=high / 4, agreement=0.95))
+    labels = LabelNoise(RateInterval(0.0, high, high / 2, standard_error=high / 4, agreement=0.95))
     labels.observe(LossHistogram.of(torch.nn.functional.softplus(-(4 + torch.randn(500)))))
     assert labels.estimate().value == 1
     assert labels.estimate().trusted is trusted

@@ -243,21 +243,68 @@ def test_a_class_that_noise_made_frequent_does_not_hide_it():
     assert float(probability[noisy].mean()) < 0.5 < 0.7 < float(probability[(truth == 0) & ~noisy].mean())
 
 
-def test_where_little_is_known_weights_come_after_two_epochs_and_are_mild():
+def learning(accuracies: list[float], rate: float, n: int = 6000, classes: int = 10):
+    """Labels with noise, and logits of a network that begins from nothing: by epoch, more of them are right."""
     generator = torch.Generator().manual_seed(0)
-    target = torch.randint(10, (2000,), generator=generator)
-    criterion, index = RobustCrossEntropy(update_every=1), torch.arange(2000)
-    agreement, means = [], []
-    for _ in range(20):
-        logits = torch.randn(2000, 10, generator=generator) + nn.functional.one_hot(target, 10)
-        agreement.append(float((logits.argmax(1) == target).float().mean()))
-        means.append(float(criterion.weigh(logits, target, index).mean()))
-        assert not criterion.fraction_estimate.trusted
+    truth = torch.randint(classes, (n,), generator=generator)
+    other = (truth + torch.randint(1, classes, (n,), generator=generator)) % classes
+    target = torch.where(torch.rand(n, generator=generator) < rate, other, truth)
+    epochs = []
+    for accuracy in accuracies:
+        # Confidence is what makes a prediction right: e^c / (e^c + K - 1) of those with confidence c are.
+        confidence = 4 * accuracy * torch.rand(n, generator=generator)
+        chance = confidence.exp() / (confidence.exp() + classes - 1) + 0.3 * accuracy * confidence / (
+            4 * accuracy
+        )
+        wrong = (truth + torch.randint(1, classes, (n,), generator=generator)) % classes
+        predicted = torch.where(torch.rand(n, generator=generator) < chance, truth, wrong)
+        epochs.append(confidence[:, None] * nn.functional.one_hot(predicted, classes))
+    return epochs, target, truth
+
+
+def weights_of(criterion, epochs, target):
+    """The mean weight in each epoch of a training whose logits are given."""
+    means = []
+    for logits in epochs:
+        parts = torch.arange(len(target)).split(100)
+        means.append(float(torch.cat([criterion.weigh(logits[i], target[i], i) for i in parts]).mean()))
+    return means
+
+
+GROWING = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+
+
+def test_from_scratch_clean_labels_keep_their_weight():
+    """A network that still learns disagrees with many clean labels, and is sure of some mistakes."""
+    epochs, target, _ = learning(GROWING, 0.0)
+    criterion = RobustCrossEntropy(samples=len(target))
+    assert weights_of(criterion, epochs, target) == [1.0] * len(epochs)
+    assert criterion.fraction_estimate.value == 1
+
+
+def test_from_scratch_noise_is_found_once_the_network_knows_something_and_not_trusted():
+    epochs, target, truth = learning(GROWING, 0.4)
+    criterion = RobustCrossEntropy(samples=len(target))
+    means = weights_of(criterion, epochs, target)
     assert means[:2] == [1.0, 1.0]
-    # The rate rises step by step, and no label that the network agrees with is taken for noise.
-    assert means[3] > means[6] > means[9]
-    assert means[-1] > 0.95 * agreement[-1]
-    assert criterion._slope == 1
+    assert means[-1] < 0.8
+    assert not criterion.fraction_estimate.trusted
+    probability = criterion.inlier_probability()
+    assert float(probability[target != truth].mean()) + 0.15 < float(probability[target == truth].mean())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_labels_that_are_all_of_one_class_are_no_special_case(rate):
+    """A preference is the label 0 of the logits (margin, 0): which answer is called chosen says nothing."""
+    logits, _, target = first_epoch(rate, n=6000, classes=2)
+    margins = logits.gather(1, target[:, None]).squeeze(1) - logits.gather(1, 1 - target[:, None]).squeeze(1)
+    criterion = RobustCrossEntropy(samples=6000, update_every=5)
+    for part in torch.arange(6000).repeat(3).split(50):
+        one_sided = torch.stack([margins[part], torch.zeros(len(part))], 1)
+        criterion(one_sided, torch.zeros(len(part), dtype=torch.long), part)
+    found = criterion.fraction_estimate
+    assert found.trusted
+    assert found.value == pytest.approx(1 - rate, abs=0.05)
 
 
 def test_noise_in_some_classes_only_is_seen():
