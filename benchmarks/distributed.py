@@ -147,7 +147,7 @@ def sample(folder: Path) -> None:
     import pyarrow.parquet as pq
 
     import inlier.distributed
-    from inlier.distributed import _fit
+    from inlier.distributed import _inspect
 
     random = np.random.default_rng(0)
     n = 400_000
@@ -161,7 +161,7 @@ def sample(folder: Path) -> None:
     frame = pd.DataFrame({f"x{k}": x[:, k] for k in range(5)})
     predictions = {}
     for rows in (1_000, 10_000, 100_000, n):
-        _fit.SAMPLE = rows
+        _inspect.SAMPLE = rows
         fitted = inlier.distributed.fit(data, "y", out=folder / "out", overwrite=True)
         predictions[rows] = fitted.pipeline.predict(frame)
     print("| rows of the sample | distance of predictions from those with all rows, in noise deviations |")

@@ -19,8 +19,8 @@ from inlier._errors import InputError
 from inlier.distributed._partitions import Partition
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Plan
-from inlier.distributed._regression import Fitted, add
-from inlier.distributed._score import Scores
+from inlier.distributed._regression import add
+from inlier.distributed._score import Fitted, Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier

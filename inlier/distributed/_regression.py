@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from inlier.distributed._partitions import Partition
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Plan
-from inlier.distributed._score import Scorer, Scores
+from inlier.distributed._score import Fitted, Scorer, Scores
 from inlier.distributed._survey import Fetch, Summary, join
 from inlier.fit._columns import Array
-from inlier.fraction import FractionEstimate, GivenFraction
+from inlier.fraction import GivenFraction
 from inlier.sklearn._extension import (
     Extension,
     Weighting,
@@ -158,23 +158,6 @@ class ErrorScorer(Scorer):
             return Scores(np.ones(len(y)), errors**2, np.ones(len(y)), suggested)
         probability = self.weighting.evidence.probability(errors, predictions)
         return Scores(probability, errors**2, self.weighting(errors, predictions), suggested)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted model, and what was found about the rows.
-
-    Args:
-        model: The fitted estimator.
-        estimate: The share of inliers.
-        scorer: What scores each row.
-        n_iter: The number of fits before the last.
-    """
-
-    model: Any
-    estimate: FractionEstimate
-    scorer: Scorer
-    n_iter: int
 
 
 def fit_regression(

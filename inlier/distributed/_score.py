@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from inlier.distributed._partitions import Partition
 from inlier.distributed._plan import Plan
 from inlier.fit._columns import Array
 from inlier.fit._ranking import MAX_REPORTED
+from inlier.fraction import FractionEstimate
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,23 @@ class Stored:
         """Return the scores of some rows."""
         part, all_ = slice(start, start + len(y)), self.scores
         return Scores(all_.probability[part], all_.losses[part], all_.weights[part], all_.suggested[part])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model, and what was found about the rows.
+
+    Args:
+        model: The fitted estimator.
+        estimate: The share of inliers.
+        scorer: What scores each row.
+        n_iter: The number of fits before the last.
+    """
+
+    model: Any
+    estimate: FractionEstimate
+    scorer: Scorer
+    n_iter: int
 
 
 @dataclass(frozen=True)
