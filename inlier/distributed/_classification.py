@@ -170,14 +170,30 @@ class LabelScorer:
     used: bool
     certain: bool
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
-        label, probability = self.plan.target.codes(y), self.weights.probability(x)
-        given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
-        clean = np.ones(len(label)) if self.certain else self.weights.clean(probability, label)
-        weights = clean * self.weights.factors[label] if self.used else np.ones(len(label))
-        suggested = np.array(self.plan.target.classes, dtype=object)[probability.argmax(1)]
-        return Scores(clean, -np.log(given), weights, suggested)
+        return label_scores(self.plan, self.weights, self.weights.probability(x), y, self.used, self.certain)
+
+
+def label_scores(
+    plan: Plan, weights: LabelWeights, probability: Array, y: Array, used: bool, certain: bool
+) -> Scores:
+    """Return the scores of rows from their class probabilities.
+
+    Args:
+        plan: What is read.
+        weights: The probability that a label is clean, and the weight of a row.
+        probability: Class probabilities.
+        y: Labels.
+        used: Whether the last fit has these weights.
+        certain: Whether all labels are given to be clean.
+    """
+    label = plan.target.codes(y)
+    given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
+    clean = np.ones(len(label)) if certain else weights.clean(probability, label)
+    counted = clean * weights.factors[label] if used else np.ones(len(label))
+    suggested = np.array(plan.target.classes, dtype=object)[probability.argmax(1)]
+    return Scores(clean, -np.log(given), counted, suggested)
 
 
 def fit_classification(

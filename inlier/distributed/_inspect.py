@@ -90,7 +90,7 @@ def _columns(sample: pa.Table, options: TableFitOptions, folder: Folder) -> Colu
         raise InputError("columns of vectors are fitted in memory only; leave them out with --drop")
     frame = to_frame(readings, cells.num_rows).iloc[target.rows].reset_index(drop=True)
     found = [reading.column for reading in readings]
-    spec = ModelSpec(found, target.task, "linear", options.inlier_fraction, options.seed)
+    spec = ModelSpec(found, target.task, options.model, options.inlier_fraction, options.seed)
     vectorizer = build_vectorizer(spec, frame)
     vectorizer.fit(frame)
     plan = Plan(TargetColumn.of(target), tuple(found), vectorizer, Numbers.of(found, vectorizer))

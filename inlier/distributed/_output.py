@@ -149,10 +149,11 @@ def _scored_sample(columns: Columns, passes: Passes, summary: Summary, fitted: F
     """Return the scores of the sample."""
     x = columns.plan.inputs(columns.cells)[0]
     y = columns.y
-    scores = fitted.scorer(x, y, 0)
     index = columns.cells[ROW].to_numpy()
     numbers = columns.cells[PARTITION].to_numpy()
     parts = {partition.number: partition for partition in passes.partitions}
+    offsets = np.array([parts[number].offset for number in numbers.tolist()])
+    scores = fitted.scorer(x, y, 0, offsets + index)
     tables = [
         scored_rows(parts[number], index, y, scores, FIRST_ROW, np.flatnonzero(numbers == number))
         for number in np.unique(numbers).tolist()

@@ -73,12 +73,14 @@ class Numbers:
         factor: What it is then multiplied by.
         fill: What stands for a missing number after that.
         indicated: Whether a column is followed by one that says whether the number is missing.
+        scaled: Whether numbers are scaled and squashed; boosting takes them as they are.
     """
 
     center: Array
     factor: Array
     fill: Array
     indicated: tuple[bool, ...]
+    scaled: bool = True
 
     @classmethod
     def of(cls, columns: Sequence[Column], vectorizer: Vectorizer) -> Numbers | None:
@@ -87,17 +89,21 @@ class Numbers:
             return None
         parts: list[tuple[float, float, float, bool]] = []
         for column in columns:
-            scaler, imputer = (step for _, step in vectorizer.transformers_[column.name].steps)
+            *scalers, imputer = (step for _, step in vectorizer.transformers_[column.name].steps)
+            missing, fill = bool(len(imputer.indicator_.features_)), float(imputer.statistics_[0])
+            if not scalers:
+                parts.append((0.0, 1.0, fill, missing))
+                continue
+            (scaler,) = scalers
             if bool(scaler.robust_cols_[0]):
                 center, factor = scaler.robust_scaler_.center_[0], 1 / scaler.robust_scaler_.scale_[0]
             elif bool(scaler.minmax_cols_[0]):
                 center, factor = scaler.minmax_scaler_.median_[0], scaler.minmax_scaler_.scale_[0]
             else:
                 return None
-            missing = bool(len(imputer.indicator_.features_))
-            parts.append((float(center), float(factor), float(imputer.statistics_[0]), missing))
+            parts.append((float(center), float(factor), fill, missing))
         centers, factors, fills, indicated = zip(*parts, strict=True)
-        return cls(np.array(centers), np.array(factors), np.array(fills), indicated)
+        return cls(np.array(centers), np.array(factors), np.array(fills), indicated, bool(scalers))
 
     def __call__(self, readings: Sequence[Reading]) -> Array:
         """Return the inputs of the model."""
@@ -108,13 +114,14 @@ class Numbers:
             block, place = slice(first, first + BLOCK), 0
             for k, reading in enumerate(readings):
                 values = reading.values[block] - self.center[k]
-                values *= self.factor[k]
-                root = length[: len(values)]
-                np.multiply(values, values, out=root)
-                root *= SQUASHED_AT**-2
-                root += 1
-                np.sqrt(root, out=root)
-                np.divide(values, root, out=values)
+                if self.scaled:
+                    values *= self.factor[k]
+                    root = length[: len(values)]
+                    np.multiply(values, values, out=root)
+                    root *= SQUASHED_AT**-2
+                    root += 1
+                    np.sqrt(root, out=root)
+                    np.divide(values, root, out=values)
                 missing = np.isnan(values) if self.indicated[k] or np.isnan(values.sum()) else None
                 if missing is not None:
                     values[missing] = self.fill[k]

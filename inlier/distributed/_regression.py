@@ -148,7 +148,7 @@ class ErrorScorer(Scorer):
     weighting: Weighting | None
     final: Array
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
         part = self.equations.of(x, y)
         predictions = part.predict(self.coefficients)

@@ -41,13 +41,14 @@ class Scores:
 class Scorer(Protocol):
     """Scores rows."""
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows.
 
         Args:
             x: Inputs of the model.
             y: Targets.
             start: How many rows with a target are before them in all partitions.
+            places: Their places among all rows.
         """
 
 
@@ -61,7 +62,7 @@ class Stored:
 
     scores: Scores
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
         part, all_ = slice(start, start + len(y)), self.scores
         return Scores(all_.probability[part], all_.losses[part], all_.weights[part], all_.suggested[part])
@@ -130,7 +131,7 @@ class Score:
         others = [name for name in self.names if name not in used]
         start, suspects, found = self.starts[partition.number], [], []
         for batch in self.plan.batches(partition, others):
-            scores = self.scorer(batch.x, batch.y, start)
+            scores = self.scorer(batch.x, batch.y, start, partition.offset + batch.rows)
             start += len(batch.rows)
             doubtful = np.flatnonzero(scores.probability < 0.5)
             head = first_rows(scores)
