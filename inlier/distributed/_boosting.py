@@ -391,7 +391,14 @@ class BoostedLabelScorer(Scorer):
 
 
 def fit_boosting(
-    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int, sample: Array
+    passes: Passes,
+    plan: Plan,
+    summary: Summary,
+    base: Any,
+    share: float | None,
+    seed: int,
+    sample: Array,
+    targets: Array,
 ) -> Fitted:
     """Fit boosted trees to more rows than are fitted in memory.
 
@@ -402,7 +409,8 @@ def fit_boosting(
         base: The same learner for rows in memory, which decides whether labels are noisy.
         share: The share of inliers, if it is given.
         seed: Draws the rows that decisions are made on, and folds.
-        sample: Inputs of a sample, and in the last column its targets (regression).
+        sample: Inputs of a sample.
+        targets: Its targets.
 
     Raises:
         ClusterError: If XGBoost is not installed, or workers are lost again and again.
@@ -411,7 +419,7 @@ def fit_boosting(
     regression = plan.target.task == "regression"
     setting = Setting(
         plan,
-        Bins.of(sample[:, :-1] if regression else sample),
+        Bins.of(sample),
         tuple(passes.partitions),
         summary.starts(),
         draw(summary.n, SUBSAMPLE, seed),
@@ -420,9 +428,9 @@ def fit_boosting(
         share,
     )
     if regression:
-        low, middle, high = np.quantile(sample[:, -1], (0.25, 0.5, 0.75))
+        low, middle, high = np.quantile(targets, (0.25, 0.5, 0.75))
         setting = replace(
-            setting, center=float(middle), unit=float(high - low) or float(np.std(sample[:, -1])) or 1.0
+            setting, center=float(middle), unit=float(high - low) or float(np.std(targets)) or 1.0
         )
         return _regression(passes, setting, summary)
     return _classification(passes, setting, summary, base)

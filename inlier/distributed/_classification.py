@@ -197,7 +197,7 @@ def label_scores(
 
 
 def fit_classification(
-    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int
+    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int, sample: Array
 ) -> Fitted:
     """Fit a logistic regression to more rows than fit in memory.
 
@@ -208,11 +208,12 @@ def fit_classification(
         base: The unfitted estimator.
         share: The share of clean labels, if it is given.
         seed: Draws the subsample.
+        sample: Inputs of a sample.
 
     Raises:
         InputError: If there are too many coefficients.
     """
-    classes, inputs = len(plan.target.classes), len(summary.total)
+    classes, inputs = len(plan.target.classes), sample.shape[1]
     rows = 1 if classes == 2 else classes
     if rows * (inputs + 1) > MOST_UNKNOWNS:
         raise InputError(

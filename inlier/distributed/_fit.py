@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 import inlier
 from inlier._errors import InputError, quoted
 from inlier.distributed._boosting import fit_boosting
@@ -190,8 +188,8 @@ def _fitted(passes: Passes, columns: Columns, summary: Summary, options: TableFi
     """Fit the model: in memory if there are few rows, else by passes."""
     share = None if options.inlier_fraction == "auto" else float(options.inlier_fraction)
     spec, plan = columns.spec, columns.plan
+    x = plan.inputs(columns.cells)
     if summary.n <= IN_MEMORY[spec.task] and summary.n == len(columns.y):
-        x = plan.inputs(columns.cells)[0]
         estimator = robust_model(spec, columns.vectorizer).fit(x, columns.y)
         regression = spec.task == "regression"
         suggested = estimator.predict(x) if regression else estimator.suspected_label_
@@ -199,8 +197,6 @@ def _fitted(passes: Passes, columns: Columns, summary: Summary, options: TableFi
         return Fitted(estimator.estimator_, estimator.fraction_estimate_, Stored(scores), estimator.n_iter_)
     base = base_model(spec, columns.vectorizer)
     if spec.model == "boosting":
-        x = plan.inputs(columns.cells)[0]
-        sample = np.column_stack((x, columns.y)) if spec.task == "regression" else x
-        return fit_boosting(passes, plan, summary, base, share, options.seed, sample)
+        return fit_boosting(passes, plan, summary, base, share, options.seed, x, columns.y)
     run = fit_regression if spec.task == "regression" else fit_classification
-    return run(passes, plan, summary, base, share, options.seed)
+    return run(passes, plan, summary, base, share, options.seed, x)

@@ -142,12 +142,12 @@ def write_output(
 
 
 def _frame(plan: Plan, cells: pa.Table) -> pd.DataFrame:
-    return to_frame(plan.inputs(cells)[1], cells.num_rows)
+    return to_frame(plan.readings(cells), cells.num_rows)
 
 
 def _scored_sample(columns: Columns, passes: Passes, summary: Summary, fitted: Fitted) -> dict[str, Any]:
     """Return the scores of the sample."""
-    x = columns.plan.inputs(columns.cells)[0]
+    x = columns.plan.inputs(columns.cells)
     y = columns.y
     index = columns.cells[ROW].to_numpy()
     numbers = columns.cells[PARTITION].to_numpy()

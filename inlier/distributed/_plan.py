@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -106,14 +107,15 @@ class Numbers:
         return cls(np.array(centers), np.array(factors), np.array(fills), indicated, bool(scalers))
 
     def __call__(self, readings: Sequence[Reading]) -> Array:
-        """Return the inputs of the model."""
+        """Return the inputs of the model, column after column in memory."""
         rows = len(readings[0].values)
-        x = np.empty((rows, len(readings) + sum(self.indicated)))
+        x = np.empty((len(readings) + sum(self.indicated), rows))
         length = np.empty(min(BLOCK, rows))
         for first in range(0, rows, BLOCK):
             block, place = slice(first, first + BLOCK), 0
             for k, reading in enumerate(readings):
-                values = reading.values[block] - self.center[k]
+                values = x[place, block]
+                np.subtract(reading.values[block], self.center[k], out=values)
                 if self.scaled:
                     values *= self.factor[k]
                     root = length[: len(values)]
@@ -121,36 +123,44 @@ class Numbers:
                     root *= SQUASHED_AT**-2
                     root += 1
                     np.sqrt(root, out=root)
-                    np.divide(values, root, out=values)
+                    values /= root
                 missing = np.isnan(values) if self.indicated[k] or np.isnan(values.sum()) else None
                 if missing is not None:
                     values[missing] = self.fill[k]
-                x[block, place] = values
                 if self.indicated[k]:
-                    x[block, place + 1] = missing
+                    x[place + 1, block] = missing
                 place += 1 + self.indicated[k]
-        return x
+        return x.T
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that have a target.
+    """Rows that have a target. What is not asked for is not computed.
 
     Args:
+        plan: What is read.
         rows: Their places in the partition.
-        x: Inputs of the model.
         y: float64, or labels as text.
-        readings: The columns of all rows of the batch.
         cells: All cells of all rows of the batch.
         present: The places of the rows in these.
     """
 
+    plan: Plan
     rows: Array
-    x: Array
     y: Array
-    readings: Sequence[Reading]
     cells: pa.Table
     present: Array
+
+    @cached_property
+    def readings(self) -> list[Reading]:
+        """The columns of all rows of the batch."""
+        return self.plan.readings(self.cells)
+
+    @cached_property
+    def x(self) -> Array:
+        """Inputs of the model."""
+        x = self.plan.transformed(self.readings, self.cells.num_rows)
+        return x if len(self.present) == len(x) else x[self.present]
 
 
 @dataclass(frozen=True)
@@ -180,13 +190,18 @@ class Plan:
         for place, cells in partition.batches([self.target.column.name, *names, *others]):
             present, y = self.target.read(cells[self.target.column.name])
             if len(present):
-                x, readings = self.inputs(cells)
-                x = x if len(present) == len(x) else x[present]
-                yield Batch(place + present, x, y, readings, cells, present)
+                yield Batch(self, place + present, y, cells, present)
 
-    def inputs(self, cells: pa.Table) -> tuple[Array, list[Reading]]:
-        """Return the inputs of the model for some cells, and the columns that they come from."""
-        readings = [read_column(column, cells[column.name]) for column in self.columns]
+    def readings(self, cells: pa.Table) -> list[Reading]:
+        """Return the columns of some cells."""
+        return [read_column(column, cells[column.name]) for column in self.columns]
+
+    def transformed(self, readings: Sequence[Reading], rows: int) -> Array:
+        """Return the inputs of the model for some columns."""
         if self.numbers is not None:
-            return self.numbers(readings), readings
-        return np.asarray(self.vectorizer.transform(to_frame(readings, cells.num_rows))), readings
+            return self.numbers(readings)
+        return np.asarray(self.vectorizer.transform(to_frame(readings, rows)))
+
+    def inputs(self, cells: pa.Table) -> Array:
+        """Return the inputs of the model for some cells."""
+        return self.transformed(self.readings(cells), cells.num_rows)
