@@ -27,6 +27,7 @@ from inlier.distributed._engines import Stream
 from inlier.distributed._partitions import Partition, PartitionError
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Plan
+from inlier.distributed._regression import probability_and_weights
 from inlier.distributed._score import Fitted, Scorer, Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.distributed._teams import Member
@@ -312,8 +313,7 @@ class BoostedErrorScorer(Scorer):
         else:
             predictions = self.out_of_fold(codes, places)[-1]
             errors = setting.target(y) - predictions
-            probability = self.weighting.evidence.probability(errors, predictions)
-            weights = self.weighting(errors, predictions)
+            probability, weights = probability_and_weights(self.weighting, errors, predictions)
         losses = (errors * setting.unit) ** 2
         return Scores(probability, losses, weights, suggested * setting.unit + setting.center)
 

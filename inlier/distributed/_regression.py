@@ -177,8 +177,14 @@ class ErrorScorer(Scorer):
         suggested = self.equations.predict(x, self.final)
         if self.weighting is None:
             return Scores(np.ones(len(y)), errors**2, np.ones(len(y)), suggested)
-        probability = self.weighting.evidence.probability(errors, predictions)
-        return Scores(probability, errors**2, self.weighting(errors, predictions), suggested)
+        probability, weights = probability_and_weights(self.weighting, errors, predictions)
+        return Scores(probability, errors**2, weights, suggested)
+
+
+def probability_and_weights(weighting: Weighting, errors: Array, predictions: Array) -> tuple[Array, Array]:
+    """Return each row's probability of being an inlier, and its weight, which is often the same."""
+    probability = weighting.evidence.probability(errors, predictions)
+    return probability, probability if weighting.kind == "probability" else weighting(errors, predictions)
 
 
 def fit_regression(

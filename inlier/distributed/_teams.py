@@ -8,6 +8,7 @@ it had finished is in files.
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -155,6 +156,8 @@ def _is_loss(error: BaseException) -> bool:
 
 
 def _on_ray(ray: Any, job: Job, most: int, work: Path) -> None:
+    # On a busy machine workers may take longer than the usual half a minute to import what they need.
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")
     train: Any = importlib.import_module("ray.train")
     trainers: Any = importlib.import_module("ray.train.xgboost")
     workers = max(min(int(ray.cluster_resources().get("CPU", 1)), most), 1)
