@@ -44,7 +44,7 @@ from inlier.sklearn._residuals import Evidence, examine
 from inlier.sklearn._robust import First, Result
 
 FOLDS = 2
-"""With as many rows, half of them are enough; `python -m benchmarks.distributed boosting`."""
+"""With as many rows, half of them are enough; `python -m benchmarks.boosting_passes`."""
 ROUNDS = ("first", "second")
 T = TypeVar("T")
 

@@ -126,8 +126,12 @@ def fit(
             return _run(how, folder, started, backend)
     with engine(backend, workers, address) as started:
         progress("writing the collection as Parquet")
-        write_collection(data, copy, started)
-        fitted = _run(how, how.open(), started, backend)
+        try:
+            write_collection(data, copy, started)
+            fitted = _run(how, how.open(), started, backend)
+        except InputError:
+            shutil.rmtree(copy.parent)  # Nothing to go on with; after an interruption it stays.
+            raise
     shutil.rmtree(copy.parent)
     return fitted
 

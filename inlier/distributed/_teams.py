@@ -94,6 +94,7 @@ def _watched(work: Path, advance: Callable[[str, float], None]) -> Iterator[None
 
 def _on_dask(client: Any, job: Job, most: int) -> None:
     distributed: Any = importlib.import_module("distributed")
+    reason = ""
     for _ in range(RETRIES + 1):
         client.wait_for_workers(1, timeout=PATIENCE)
         threads = dict(sorted(client.nthreads().items())[:most])
@@ -121,12 +122,19 @@ def _on_dask(client: Any, job: Job, most: int) -> None:
             if all(future.status == "finished" for future in futures):
                 return
             for future in futures:
-                if future.status == "error" and not _is_loss(future.exception()):
-                    future.result()
+                if future.status == "error":
+                    error = future.exception()
+                    if not _is_loss(error):
+                        raise error
+                    reason = f": {_one_line(error)}"
         finally:
             client.cancel(futures, force=True)
         time.sleep(POLL)
-    raise ClusterError(LOST)
+    raise ClusterError(LOST + reason)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]
 
 
 def _start_tracker(workers: int, host: str) -> dict[str, Any]:
@@ -175,7 +183,7 @@ def _on_ray(ray: Any, job: Job, most: int, work: Path) -> None:
         trainer.fit()
     except Exception as error:
         if "TrainingFailed" in type(error).__name__ or "WorkerGroup" in type(error).__name__:
-            raise ClusterError(f"{LOST}: {' '.join(str(error).split())[:500]}") from error
+            raise ClusterError(f"{LOST}: {_one_line(error)}") from error
         raise
 
 

@@ -102,3 +102,6 @@ def test_a_collection_needs_an_output_folder_and_rows(table, tmp_path):
         distributed.fit(frame, "y", backend="stream")
     with pytest.raises(InputError, match="the collection has no rows"):
         distributed.fit(frame[frame["y"] > 1e9], "y", out=tmp_path / "out", backend="stream")
+    with pytest.raises(InputError, match="'z'"):
+        distributed.fit(frame, "z", out=tmp_path / "out", backend="stream")
+    assert list(tmp_path.iterdir()) == []
