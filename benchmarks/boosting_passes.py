@@ -29,7 +29,7 @@ CHUNK = 500_000
 def rows_of(n: int, wrong: float, chunk: int):
     rng = np.random.default_rng((0, chunk))
     x = rng.normal(size=(n, 6))
-    truth = x[:, :3].sum(1) + 2 * np.sin(2 * x[:, 3]) + x[:, 4] * x[:, 5]
+    truth = x[:, :3].sum(1) + 2 * np.sin(2 * x[:, 3]) + (1 + x[:, 4]) * x[:, 5]
     bad = rng.random(n) < wrong
     return x, truth, truth + 0.3 * rng.normal(size=n) + bad * rng.normal(0, 30, n), bad
 
@@ -86,6 +86,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", default="1e5,1e6")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--inside", nargs=3)
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -97,7 +98,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for n in [int(float(size)) for size in options.sizes.split(",")]:
         for wrong in (0.2, 0.0):
-            for method in METHODS:
+            for method in options.methods:
                 if (method == "in memory" and n > MOST_IN_MEMORY) or (method == "oracle" and not wrong):
                     continue
                 command = [
