@@ -39,11 +39,11 @@ def inside(method: str, n: int, wrong: float) -> None:
     import pyarrow.parquet as pq
 
     from inlier import distributed
-    from inlier.distributed import _boosting, _output
+    from inlier.distributed import _boosting_worker, _output
 
     _output.compare_on_holdout = lambda *_: None  # The same for all, and in memory.
     if "3 folds" in method:
-        _boosting.FOLDS = 3
+        _boosting_worker.FOLDS = 3
     x_new, truth_new, _, _ = rows_of(20_000, wrong, 10**6)
     chunks = range(0, n, CHUNK)
     with tempfile.TemporaryDirectory() as name:

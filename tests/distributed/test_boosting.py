@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlier import distributed
-from inlier.distributed import _boosting, _fit, _output, _xgboost
-from inlier.distributed._boosting import fold_of
+from inlier.distributed import _boosting, _boosting_worker, _fit, _output, _xgboost
+from inlier.distributed._boosting_worker import fold_of
 from inlier.distributed._xgboost import MISSING, Bins, Booster, quantized
 from inlier.fit import load_pipeline
 from inlier.fit._trees import BoostedRegressor
@@ -122,7 +122,7 @@ def test_noisy_labels_are_found(classes, tmp_path):
 def test_an_interrupted_fit_resumes_at_the_round(after, tmp_path, monkeypatch):
     table, _, _ = curved(4000)
     whole = fit(table, tmp_path, "whole")
-    train, calls = _boosting.train, []
+    train, calls = _boosting_worker.train, []
 
     def counted(*arguments):
         calls.append(arguments)
@@ -130,7 +130,7 @@ def test_an_interrupted_fit_resumes_at_the_round(after, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return train(*arguments)
 
-    monkeypatch.setattr(_boosting, "train", counted)
+    monkeypatch.setattr(_boosting_worker, "train", counted)
     with pytest.raises(KeyboardInterrupt):
         fit(table, tmp_path)
     assert not (tmp_path / "out").exists()
