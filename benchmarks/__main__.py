@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import groups, label_noise, overhead, processes, regression, regressors, scale
+from benchmarks import (
+    groups,
+    label_noise,
+    overhead,
+    processes,
+    regression,
+    regressors,
+    scale,
+    training_curves,
+)
 from benchmarks.timing import machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -35,6 +44,7 @@ TABLES = {
 COMPARISONS = {
     "Regressors": regressors,
     "Label noise": label_noise,
+    "Training curves": training_curves,
 }
 """Benchmarks whose tables have a column for each method; what they measure is said by their docstrings."""
 

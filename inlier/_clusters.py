@@ -22,13 +22,16 @@ def dask_client(workers: int, address: str | None) -> Iterator[Any]:
 
     Args:
         workers: Workers of a cluster that is started here, of one thread each.
-        address: The scheduler of a running cluster; by default ``DASK_SCHEDULER_ADDRESS``, and without that a cluster
-            is started here.
+        address: The scheduler of a running cluster; by default that of the current client of this process or
+            ``DASK_SCHEDULER_ADDRESS``, and without one a cluster is started here.
 
     Raises:
         ClusterError: If Dask is not installed, or no scheduler answers.
     """
     distributed = _import("distributed", "dask")
+    if address is None and (current := _current_client(distributed)) is not None:
+        yield current
+        return
     address = address or os.environ.get("DASK_SCHEDULER_ADDRESS")
     if address:
         try:
@@ -52,7 +55,8 @@ def ray_session(workers: int, address: str | None) -> Iterator[Any]:
 
     Args:
         workers: CPUs of a cluster that is started here.
-        address: A running cluster; by default ``RAY_ADDRESS``, and without that a cluster is started here.
+        address: A running cluster; by default the one that this process is connected to or ``RAY_ADDRESS``, and
+            without one a cluster is started here.
 
     Raises:
         ClusterError: If Ray is not installed, or no cluster answers.
@@ -60,6 +64,9 @@ def ray_session(workers: int, address: str | None) -> Iterator[Any]:
     # Ray puts a print of its own in place of the built-in one, which then can no longer be pickled.
     built_in = builtins.print
     ray = _import("ray", "ray")
+    if ray.is_initialized():
+        yield ray
+        return
     address = address or os.environ.get("RAY_ADDRESS")
     # Only a cluster that is started here takes a size.
     where: dict[str, Any] = {"address": address} if address else {"address": "local", "num_cpus": workers}
@@ -74,6 +81,14 @@ def ray_session(workers: int, address: str | None) -> Iterator[Any]:
     finally:
         ray.shutdown()
         builtins.print = built_in
+
+
+def _current_client(distributed: Any) -> Any:
+    """Return the client that this process works with already; None if there is none."""
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None
 
 
 def _import(package: str, extra: str) -> Any:

@@ -10,6 +10,7 @@ each pass found, ``_fit`` runs them, and ``_command`` is for the command line.
 from __future__ import annotations
 
 from inlier._clusters import ClusterError
-from inlier.distributed._fit import FolderFit, fit
+from inlier.distributed._fit import fit
+from inlier.distributed._output import FolderFit
 
 __all__ = ["ClusterError", "FolderFit", "fit"]

@@ -19,8 +19,8 @@ from inlier._errors import InputError
 from inlier.distributed._partitions import Partition
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Plan
-from inlier.distributed._regression import Fitted, add
-from inlier.distributed._score import Scores
+from inlier.distributed._regression import add
+from inlier.distributed._score import Fitted, Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier
@@ -170,18 +170,34 @@ class LabelScorer:
     used: bool
     certain: bool
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
-        label, probability = self.plan.target.codes(y), self.weights.probability(x)
-        given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
-        clean = np.ones(len(label)) if self.certain else self.weights.clean(probability, label)
-        weights = clean * self.weights.factors[label] if self.used else np.ones(len(label))
-        suggested = np.array(self.plan.target.classes, dtype=object)[probability.argmax(1)]
-        return Scores(clean, -np.log(given), weights, suggested)
+        return label_scores(self.plan, self.weights, self.weights.probability(x), y, self.used, self.certain)
+
+
+def label_scores(
+    plan: Plan, weights: LabelWeights, probability: Array, y: Array, used: bool, certain: bool
+) -> Scores:
+    """Return the scores of rows from their class probabilities.
+
+    Args:
+        plan: What is read.
+        weights: The probability that a label is clean, and the weight of a row.
+        probability: Class probabilities.
+        y: Labels.
+        used: Whether the last fit has these weights.
+        certain: Whether all labels are given to be clean.
+    """
+    label = plan.target.codes(y)
+    given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
+    clean = np.ones(len(label)) if certain else weights.clean(probability, label)
+    counted = clean * weights.factors[label] if used else np.ones(len(label))
+    suggested = np.array(plan.target.classes, dtype=object)[probability.argmax(1)]
+    return Scores(clean, -np.log(given), counted, suggested)
 
 
 def fit_classification(
-    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int
+    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int, sample: Array
 ) -> Fitted:
     """Fit a logistic regression to more rows than fit in memory.
 
@@ -192,11 +208,12 @@ def fit_classification(
         base: The unfitted estimator.
         share: The share of clean labels, if it is given.
         seed: Draws the subsample.
+        sample: Inputs of a sample.
 
     Raises:
         InputError: If there are too many coefficients.
     """
-    classes, inputs = len(plan.target.classes), len(summary.total)
+    classes, inputs = len(plan.target.classes), sample.shape[1]
     rows = 1 if classes == 2 else classes
     if rows * (inputs + 1) > MOST_UNKNOWNS:
         raise InputError(

@@ -45,8 +45,6 @@ def plan_folder_fit(
     """
     if target is None:
         raise InputError(f"name the column to predict with --target; {quoted(data)} is read as a table")
-    if model not in (None, "linear"):
-        raise InputError(f"model {quoted(model)} is fitted in memory; with --backend choose linear")
     for option, given in others.items():
         if given:
             raise InputError(
@@ -58,6 +56,7 @@ def plan_folder_fit(
         target,
         out=out,
         task=task,
+        model=model or "linear",
         inlier_fraction=inlier_fraction,
         seed=seed,
         drop=drop,

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from inlier._clusters import ClusterError, dask_client, ray_session
@@ -111,9 +113,9 @@ class Dask:
     ) -> Iterator[tuple[int, T | PartitionError]]:
         """Yield the values as they come."""
         distributed: Any = importlib.import_module("distributed")
-        submit = self.client.submit
+        submit, content = self.client.submit, pickle.dumps(function)
         futures = {
-            submit(_quietly, function, partition, pure=False, retries=RETRIES): place
+            submit(_unpickled, content, partition, pure=False, retries=RETRIES): place
             for place, partition in enumerate(partitions)
         }
         try:
@@ -189,6 +191,18 @@ def _guarded(function: Function[T], partition: Partition) -> T | PartitionError:
         return function(partition)
     except PartitionError as error:
         return error
+
+
+def _unpickled(content: bytes, partition: Partition) -> Any:
+    """Do the same for a function as bytes, which Dask need not pickle for each partition, nor a worker unpickle."""
+    return _quietly(_function(content), partition)
+
+
+@lru_cache(maxsize=1)
+def _function(content: bytes) -> Function[Any]:
+    """Return the function of the pass that a worker is in; its bytes came from :func:`pickle.dumps` of the driver."""
+    function: Function[Any] = pickle.loads(content)
+    return function
 
 
 def _quietly(function: Function[T], partition: Partition) -> T | PartitionError:

@@ -18,6 +18,7 @@ from inlier._errors import InputError
 from inlier._files import write_whole
 from inlier.distributed._engines import Engine, map_reduce
 from inlier.distributed._partitions import Partition, PartitionError
+from inlier.distributed._teams import Job, run_together
 from inlier.fit._columns import Array
 from inlier.fit._common import Progress, no_progress
 
@@ -94,6 +95,11 @@ class Passes:
         if merged is None:
             raise InputError("no partition can be used")
         return merged
+
+    def together(self, job: Job) -> None:
+        """Run a job on all workers together, which read all rows once."""
+        run_together(self.engine, job, len(self.partitions), self.work, self.progress)
+        self.done += 1
 
     def drop(self, broken: list[PartitionError]) -> None:
         """Take out partitions that cannot be used, or raise the first."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,76 +74,90 @@ class Numbers:
         factor: What it is then multiplied by.
         fill: What stands for a missing number after that.
         indicated: Whether a column has another one, behind all numbers, that says whether the number is missing.
+        scaled: Whether numbers are scaled and squashed; boosting takes them as they are.
     """
 
     center: Array
     factor: Array
     fill: Array
     indicated: tuple[bool, ...]
+    scaled: bool = True
 
     @classmethod
     def of(cls, columns: Sequence[Column], vectorizer: Vectorizer) -> Numbers | None:
         """Return the same as a fitted vectorizer; None if it does more than scale numbers."""
         if any(column.kind != "number" for column in columns):
             return None
-        scaler, imputer = (step for _, step in vectorizer.named_transformers_["numbers"].steps)
-        if scaler.zero_cols_.any():
-            return None
-        center, factor = np.empty(len(columns)), np.empty(len(columns))
-        if scaler.robust_cols_.any():
-            center[scaler.robust_cols_] = scaler.robust_scaler_.center_
-            factor[scaler.robust_cols_] = 1 / scaler.robust_scaler_.scale_
-        if scaler.minmax_cols_.any():
-            center[scaler.minmax_cols_] = scaler.minmax_scaler_.median_
-            factor[scaler.minmax_cols_] = scaler.minmax_scaler_.scale_
+        *scalers, imputer = (step for _, step in vectorizer.named_transformers_["numbers"].steps)
+        center, factor = np.zeros(len(columns)), np.ones(len(columns))
+        for scaler in scalers:
+            if scaler.zero_cols_.any():
+                return None
+            if scaler.robust_cols_.any():
+                center[scaler.robust_cols_] = scaler.robust_scaler_.center_
+                factor[scaler.robust_cols_] = 1 / scaler.robust_scaler_.scale_
+            if scaler.minmax_cols_.any():
+                center[scaler.minmax_cols_] = scaler.minmax_scaler_.median_
+                factor[scaler.minmax_cols_] = scaler.minmax_scaler_.scale_
         indicated = np.isin(np.arange(len(columns)), imputer.indicator_.features_)
-        return cls(center, factor, np.asarray(imputer.statistics_), tuple(indicated.tolist()))
+        fill = np.asarray(imputer.statistics_)
+        return cls(center, factor, fill, tuple(indicated.tolist()), scaled=bool(scalers))
 
     def __call__(self, readings: Sequence[Reading]) -> Array:
-        """Return the inputs of the model."""
+        """Return the inputs of the model, column after column in memory."""
         rows = len(readings[0].values)
-        x = np.empty((rows, len(readings) + sum(self.indicated)))
+        x = np.empty((len(readings) + sum(self.indicated), rows))
         length = np.empty(min(BLOCK, rows))
         for first in range(0, rows, BLOCK):
             block, place = slice(first, first + BLOCK), len(readings)
             for k, reading in enumerate(readings):
-                values = reading.values[block] - self.center[k]
-                values *= self.factor[k]
-                root = length[: len(values)]
-                np.multiply(values, values, out=root)
-                root *= SQUASHED_AT**-2
-                root += 1
-                np.sqrt(root, out=root)
-                np.divide(values, root, out=values)
+                values = x[k, block]
+                np.subtract(reading.values[block], self.center[k], out=values)
+                if self.scaled:
+                    values *= self.factor[k]
+                    root = length[: len(values)]
+                    np.multiply(values, values, out=root)
+                    root *= SQUASHED_AT**-2
+                    root += 1
+                    np.sqrt(root, out=root)
+                    values /= root
                 missing = np.isnan(values) if self.indicated[k] or np.isnan(values.sum()) else None
                 if missing is not None:
                     values[missing] = self.fill[k]
-                x[block, k] = values
                 if self.indicated[k]:
-                    x[block, place] = missing
+                    x[place, block] = missing
                     place += 1
-        return x
+        return x.T
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that have a target.
+    """Rows that have a target. What is not asked for is not computed.
 
     Args:
+        plan: What is read.
         rows: Their places in the partition.
-        x: Inputs of the model.
         y: float64, or labels as text.
-        readings: The columns of all rows of the batch.
         cells: All cells of all rows of the batch.
         present: The places of the rows in these.
     """
 
+    plan: Plan
     rows: Array
-    x: Array
     y: Array
-    readings: Sequence[Reading]
     cells: pa.Table
     present: Array
+
+    @cached_property
+    def readings(self) -> list[Reading]:
+        """The columns of all rows of the batch."""
+        return self.plan.readings(self.cells)
+
+    @cached_property
+    def x(self) -> Array:
+        """Inputs of the model."""
+        x = self.plan.transformed(self.readings, self.cells.num_rows)
+        return x if len(self.present) == len(x) else x[self.present]
 
 
 @dataclass(frozen=True)
@@ -172,13 +187,18 @@ class Plan:
         for place, cells in partition.batches([self.target.column.name, *names, *others]):
             present, y = self.target.read(cells[self.target.column.name])
             if len(present):
-                x, readings = self.inputs(cells)
-                x = x if len(present) == len(x) else x[present]
-                yield Batch(place + present, x, y, readings, cells, present)
+                yield Batch(self, place + present, y, cells, present)
 
-    def inputs(self, cells: pa.Table) -> tuple[Array, list[Reading]]:
-        """Return the inputs of the model for some cells, and the columns that they come from."""
-        readings = [read_column(column, cells[column.name]) for column in self.columns]
+    def readings(self, cells: pa.Table) -> list[Reading]:
+        """Return the columns of some cells."""
+        return [read_column(column, cells[column.name]) for column in self.columns]
+
+    def transformed(self, readings: Sequence[Reading], rows: int) -> Array:
+        """Return the inputs of the model for some columns."""
         if self.numbers is not None:
-            return self.numbers(readings), readings
-        return np.asarray(self.vectorizer.transform(to_frame(readings, cells.num_rows))), readings
+            return self.numbers(readings)
+        return np.asarray(self.vectorizer.transform(to_frame(readings, rows)))
+
+    def inputs(self, cells: pa.Table) -> Array:
+        """Return the inputs of the model for some cells."""
+        return self.transformed(self.readings(cells), cells.num_rows)

@@ -11,17 +11,16 @@ from sklearn.utils import check_random_state
 
 from inlier.distributed._partitions import Partition
 from inlier.distributed._passes import Arrays, Passes
-from inlier.distributed._plan import Plan
-from inlier.distributed._score import Scorer, Scores
+from inlier.distributed._plan import BLOCK, Plan
+from inlier.distributed._score import Fitted, Scorer, Scores
 from inlier.distributed._survey import Fetch, Summary, join
 from inlier.fit._columns import Array
-from inlier.fraction import FractionEstimate, GivenFraction
+from inlier.fraction import GivenFraction
 from inlier.sklearn._extension import (
     Extension,
     Weighting,
     error_histogram,
     extend,
-    weighted_moments,
     with_limit,
 )
 from inlier.sklearn._learners import LeastSquares, solve_moments
@@ -36,7 +35,7 @@ class Equations:
     Args:
         plan: What is read.
         base: The unfitted estimator.
-        center: What is subtracted from the inputs.
+        center: What is subtracted from the inputs before they are multiplied with each other, against rounding.
     """
 
     plan: Plan
@@ -46,6 +45,29 @@ class Equations:
     def of(self, x: Array, y: Array) -> LeastSquares:
         """Return the problem of some rows."""
         return LeastSquares.of(self.base, x, y, self.center)
+
+    def predict(self, x: Array, coefficients: Array) -> Array:
+        """Return the predictions of given coefficients."""
+        slopes = coefficients[:-1]
+        return np.asarray(slopes @ x.T + (coefficients[-1] - slopes @ self.center))
+
+    def moments(self, x: Array, y: Array, weights: Array) -> Array:
+        """Return the weighted sums of all products of inputs, ones and targets: those of :class:`LeastSquares`.
+
+        With inputs column after column, a block at a time, in a third of the time.
+        """
+        size = len(self.center) + 2
+        total, length = np.zeros((size, size)), min(BLOCK, len(y))
+        table, weighted = np.ones((size, length)), np.empty((size, length))
+        for first in range(0, len(y), BLOCK):
+            block = slice(first, first + BLOCK)
+            rows = len(y[block])
+            part, product = table[:, :rows], weighted[:, :rows]
+            np.subtract(x[block].T, self.center[:, None], out=part[:-2])
+            part[-1] = y[block]
+            np.multiply(part, weights[block], out=product)
+            total += product @ part.T
+        return total
 
 
 @dataclass(frozen=True)
@@ -66,11 +88,11 @@ class Moments:
         """Return the moments of a partition."""
         total: Array | float = 0.0
         for batch in self.equations.plan.batches(partition):
-            part = self.equations.of(batch.x, batch.y)
-            if self.weighting is None:
-                total = total + part.moments(np.ones(len(batch.y)))
-            else:
-                total = total + weighted_moments(part, self.coefficients, self.weighting)
+            weights = np.ones(len(batch.y))
+            if self.weighting is not None:
+                predictions = self.equations.predict(batch.x, self.coefficients)
+                weights = self.weighting(batch.y - predictions, predictions)
+            total = total + self.equations.moments(batch.x, batch.y, weights)
         return {"total": np.asarray(total)}
 
 
@@ -92,8 +114,8 @@ class Histogram:
         """Return the histogram of a partition."""
         total: Array | float = 0.0
         for batch in self.equations.plan.batches(partition):
-            part = self.equations.of(batch.x, batch.y)
-            total = total + error_histogram(batch.y - part.predict(self.coefficients), self.unit)
+            errors = batch.y - self.equations.predict(batch.x, self.coefficients)
+            total = total + error_histogram(errors, self.unit)
         return {"total": np.asarray(total)}
 
 
@@ -148,37 +170,25 @@ class ErrorScorer(Scorer):
     weighting: Weighting | None
     final: Array
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
-        part = self.equations.of(x, y)
-        predictions = part.predict(self.coefficients)
+        predictions = self.equations.predict(x, self.coefficients)
         errors = y - predictions
-        suggested = part.predict(self.final)
+        suggested = self.equations.predict(x, self.final)
         if self.weighting is None:
             return Scores(np.ones(len(y)), errors**2, np.ones(len(y)), suggested)
-        probability = self.weighting.evidence.probability(errors, predictions)
-        return Scores(probability, errors**2, self.weighting(errors, predictions), suggested)
+        probability, weights = probability_and_weights(self.weighting, errors, predictions)
+        return Scores(probability, errors**2, weights, suggested)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted model, and what was found about the rows.
-
-    Args:
-        model: The fitted estimator.
-        estimate: The share of inliers.
-        scorer: What scores each row.
-        n_iter: The number of fits before the last.
-    """
-
-    model: Any
-    estimate: FractionEstimate
-    scorer: Scorer
-    n_iter: int
+def probability_and_weights(weighting: Weighting, errors: Array, predictions: Array) -> tuple[Array, Array]:
+    """Return each row's probability of being an inlier, and its weight, which is often the same."""
+    probability = weighting.evidence.probability(errors, predictions)
+    return probability, probability if weighting.kind == "probability" else weighting(errors, predictions)
 
 
 def fit_regression(
-    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int
+    passes: Passes, plan: Plan, summary: Summary, base: Any, share: float | None, seed: int, sample: Array
 ) -> Fitted:
     """Fit a linear regression to more rows than fit in memory; equal to :class:`inlier.sklearn.AdaptiveRegressor`.
 
@@ -189,8 +199,9 @@ def fit_regression(
         base: The unfitted estimator: ordinary or ridge regression.
         share: The share of inliers, if it is given.
         seed: Draws the subsample and the beginnings.
+        sample: Inputs of a sample.
     """
-    equations = Equations(plan, base, summary.total / summary.n)
+    equations = Equations(plan, base, sample.mean(0))
     rows = PartitionedRows(equations, passes)
     if share == 1:
         final = rows.fit(np.zeros(len(equations.center) + 1), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from inlier.distributed._partitions import Partition
 from inlier.distributed._plan import Plan
 from inlier.fit._columns import Array
 from inlier.fit._ranking import MAX_REPORTED
+from inlier.fraction import FractionEstimate
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,14 @@ class Scores:
 class Scorer(Protocol):
     """Scores rows."""
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows.
 
         Args:
             x: Inputs of the model.
             y: Targets.
             start: How many rows with a target are before them in all partitions.
+            places: Their places among all rows.
         """
 
 
@@ -60,10 +62,27 @@ class Stored:
 
     scores: Scores
 
-    def __call__(self, x: Array, y: Array, start: int) -> Scores:
+    def __call__(self, x: Array, y: Array, start: int, places: Array) -> Scores:
         """Return the scores of some rows."""
         part, all_ = slice(start, start + len(y)), self.scores
         return Scores(all_.probability[part], all_.losses[part], all_.weights[part], all_.suggested[part])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model, and what was found about the rows.
+
+    Args:
+        model: The fitted estimator.
+        estimate: The share of inliers.
+        scorer: What scores each row.
+        n_iter: The number of fits before the last.
+    """
+
+    model: Any
+    estimate: FractionEstimate
+    scorer: Scorer
+    n_iter: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ class Score:
         others = [name for name in self.names if name not in used]
         start, suspects, found = self.starts[partition.number], [], []
         for batch in self.plan.batches(partition, others):
-            scores = self.scorer(batch.x, batch.y, start)
+            scores = self.scorer(batch.x, batch.y, start, partition.offset + batch.rows)
             start += len(batch.rows)
             doubtful = np.flatnonzero(scores.probability < 0.5)
             head = first_rows(scores)

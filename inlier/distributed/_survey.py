@@ -69,7 +69,6 @@ class Summary:
     Args:
         numbers: The numbers of the partitions.
         rows: How many rows of each have a target.
-        total: Sums of the inputs.
         labels: How many rows have each label.
         unknown: How many rows have each category that the sample lacks, by column and category.
         unread: How many cells of each column do not fit.
@@ -77,7 +76,6 @@ class Summary:
 
     numbers: Array
     rows: Array
-    total: Array
     labels: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
@@ -88,7 +86,6 @@ class Summary:
         return {
             "numbers": self.numbers,
             "rows": self.rows,
-            "total": self.total,
             "labels": np.array(list(self.labels), dtype=str),
             "label_counts": np.array(list(self.labels.values()), dtype=np.int64),
             "columns": np.array(columns, dtype=str),
@@ -107,7 +104,6 @@ class Summary:
         return cls(
             a["numbers"],
             a["rows"],
-            a["total"],
             dict(zip(a["labels"].tolist(), a["label_counts"].tolist(), strict=True)),
             dict(unknown),
             dict(zip(a["unread"].tolist(), a["unread_counts"].tolist(), strict=True)),
@@ -130,7 +126,6 @@ def merge_summaries(a: Arrays, b: Arrays) -> Arrays:
     return Summary(
         np.concatenate((one.numbers, other.numbers)),
         np.concatenate((one.rows, other.rows)),
-        one.total + other.total,
         _added(one.labels, other.labels),
         dict(
             sorted(_added(one.unknown, other.unknown).items(), key=lambda entry: (-entry[1], entry[0]))[
@@ -159,11 +154,10 @@ class Summarize:
 
     def __call__(self, partition: Partition) -> Arrays:
         """Return the summary of a partition."""
-        rows, total, labels = 0, np.zeros(1), Counter[str]()
+        rows, labels = 0, Counter[str]()
         unknown, unread = Counter[tuple[str, str]](), Counter[str]()
         for batch in self.plan.batches(partition):
             rows += len(batch.rows)
-            total = total + batch.x.sum(0)
             if self.plan.target.task == "classification":
                 labels.update(dict(zip(*np.unique(batch.y.astype(str), return_counts=True), strict=True)))
             for reading in batch.readings:
@@ -190,7 +184,6 @@ class Summarize:
         summary = Summary(
             np.array([partition.number]),
             np.array([rows]),
-            total,
             dict(labels),
             dict(unknown.most_common(MOST_NAMED)),
             {name: count for name, count in unread.items() if count},
@@ -230,14 +223,16 @@ class Fetch:
             first, last = np.searchsorted(self.places, (place, place + len(batch.rows)))
             chosen = self.places[first:last] - place
             y = batch.y[chosen]
-            parts.append({"x": batch.x[chosen], "y": y if y.dtype == float else y.astype(str)})
+            if len(chosen):
+                x = self.plan.inputs(batch.cells.take(batch.present[chosen]))
+                parts.append({"x": x, "y": y if y.dtype == float else y.astype(str)})
             place += len(batch.rows)
-        return _joined(parts)
+        return _joined(parts) if parts else {}
 
 
 def join(a: Arrays, b: Arrays) -> Arrays:
     """Put the rows of two parts together."""
-    return _joined([a, b])
+    return _joined([part for part in (a, b) if part]) if a or b else {}
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

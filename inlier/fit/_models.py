@@ -29,6 +29,7 @@ MODULES = {
     "builtins": "dict int list slice str tuple",
     "functools": "partial",
     "numpy": "dtype float32 float64 ndarray uint64",
+    "inlier.fit._trees": "BoostedClassifier BoostedRegressor",
     "numpy.random._generator": "Generator",
     "scipy._lib.array_api_compat.numpy._aliases": "asarray",
     "scipy.interpolate._bsplines": "BSpline",

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from inlier import distributed
 from inlier._errors import InputError
-from inlier.distributed import _classification, _fit
+from inlier.distributed import _classification, _fit, _inspect, _output
 from inlier.sklearn import AdaptiveClassifier
 from tests.distributed.tables import write_parts
 
@@ -18,9 +18,9 @@ from tests.distributed.tables import write_parts
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Leave out what takes long and is the same as for a table in memory."""
-    monkeypatch.setattr(_fit, "compare_on_holdout", lambda *_: None)
-    monkeypatch.setattr(_fit, "write", lambda *_: None)
-    monkeypatch.setattr(_fit.models, "save_pipeline", lambda *_: None)
+    monkeypatch.setattr(_output, "compare_on_holdout", lambda *_: None)
+    monkeypatch.setattr(_output, "write", lambda *_: None)
+    monkeypatch.setattr(_output.models, "save_pipeline", lambda *_: None)
     monkeypatch.setattr(_classification, "SUBSAMPLE", 2000)
     monkeypatch.setitem(_fit.IN_MEMORY, "classification", 2000)
 
@@ -102,7 +102,7 @@ def test_few_rows_are_fitted_in_memory(tmp_path):
 
 
 def test_a_rare_class_outside_of_the_sample_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(_fit, "SAMPLE", 500)
+    monkeypatch.setattr(_inspect, "SAMPLE", 500)
     table, _ = labelled(noise=0.0)
     y = table["y"].to_pylist()
     y[5990:] = ["yak"] * 10

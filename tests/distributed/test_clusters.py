@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlier import distributed
-from inlier.distributed import _fit
+from inlier.distributed import _output
 from inlier.distributed._engines import Stream, map_reduce
 from inlier.distributed._partitions import open_folder
 from tests.distributed.tables import regression, write_parts
@@ -34,9 +34,9 @@ def streamed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clusters")
     data = write_parts(regression(40_000), folder / "data", range(1000, 40_000, 1000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fit, "compare_on_holdout", lambda *_: None)
-        patch.setattr(_fit, "write", lambda *_: None)
-        patch.setattr(_fit.models, "save_pipeline", lambda *_: None)
+        patch.setattr(_output, "compare_on_holdout", lambda *_: None)
+        patch.setattr(_output, "write", lambda *_: None)
+        patch.setattr(_output.models, "save_pipeline", lambda *_: None)
         yield data, distributed.fit(data, "y", out=folder / "streamed")
 
 

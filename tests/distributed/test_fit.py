@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from inlier import distributed
 from inlier._errors import InputError
-from inlier.distributed import _engines, _fit
+from inlier.distributed import _engines, _fit, _inspect, _output
 from inlier.distributed._plan import Numbers
 from inlier.fit._columns import Column, Reading
 from inlier.sklearn import AdaptiveRegressor
@@ -28,9 +28,9 @@ ROUNDING = 1e-8
 def quick():
     """Leave out what takes long and is the same as for a table in memory; test_outputs.py has it all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fit, "compare_on_holdout", lambda *_: None)
-        patch.setattr(_fit, "write", lambda *_: None)
-        patch.setattr(_fit.models, "save_pipeline", lambda *_: None)
+        patch.setattr(_output, "compare_on_holdout", lambda *_: None)
+        patch.setattr(_output, "write", lambda *_: None)
+        patch.setattr(_output.models, "save_pipeline", lambda *_: None)
         yield
 
 
@@ -196,7 +196,7 @@ def test_a_part_that_cannot_be_used_is_named_and_refused_or_skipped(spoil, tmp_p
     folder = write_parts(table, tmp_path / "data", [8000, 8400])
     spoil(folder)
     if spoil is other_categories:
-        monkeypatch.setattr(_fit, "SAMPLE", 30)  # Few enough to miss the categories of a small file.
+        monkeypatch.setattr(_inspect, "SAMPLE", 30)  # Few enough to miss the categories of a small file.
     with pytest.raises(InputError, match=PROBLEMS[spoil]) as error:
         distributed.fit(folder, "y", out=tmp_path / "out")
     assert "part-001.parquet" in str(error.value)
@@ -215,7 +215,7 @@ def test_a_part_that_cannot_be_used_is_named_and_refused_or_skipped(spoil, tmp_p
 
 
 def test_a_rare_category_that_the_sample_lacks_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(_fit, "SAMPLE", 2000)
+    monkeypatch.setattr(_inspect, "SAMPLE", 2000)
     table = mixed(16_000)
     city = table["city"].to_pylist()
     city[9000:9003] = ["Atlantis"] * 3

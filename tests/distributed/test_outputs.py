@@ -53,7 +53,7 @@ def test_the_command_streams_a_folder_and_names_what_does_not_apply(tmp_path):
     assert "2,000 in 2 partitions, read 3 times" in result.out
     assert json.loads((tmp_path / "out" / "run.json").read_text())["backend"] == "stream"
     for options, message in {
-        ("--model", "boosting"): "model 'boosting' is fitted in memory; with --backend choose linear",
+        ("--model", "forest"): "model 'forest' is unknown; choose from linear, boosting",
         ("--decisions", "x.csv"): "decisions applies to fits in memory",
         ("--on-error", "ignore"): "on_error 'ignore' is unknown; choose from raise, skip",
     }.items():

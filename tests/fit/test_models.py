@@ -8,10 +8,12 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import Pipeline
 
 from inlier.fit import _models as models
 from inlier.fit._columns import Column
 from inlier.fit._pipeline import ModelSpec, fit_robust
+from inlier.fit._trees import BoostedClassifier, BoostedRegressor
 
 
 def frame(n=200):
@@ -53,6 +55,15 @@ def test_the_list_of_types_is_exactly_what_fitted_pipelines_hold(tmp_path):
                 found |= models.types_in(tmp_path / "model.skops")
                 loaded = models.load_pipeline(tmp_path / "model.skops")
                 assert (loaded.predict(table[names]) == fit.pipeline.predict(table[names])).all()
+    for model in (BoostedRegressor(), BoostedClassifier()):
+        # A single leaf: what is fitted in passes over a folder; tests/distributed has trees of XGBoost.
+        whole = np.zeros(1, dtype=np.int64)
+        trees = model.set_trees(
+            whole, np.ones(1), whole == 0, whole, whole, np.ones(1), whole, whole, np.ones(1), 1
+        )
+        models.save_pipeline(Pipeline([("model", trees)]), tmp_path / "model.skops")
+        found |= models.types_in(tmp_path / "model.skops")
+        assert (models.load_pipeline(tmp_path / "model.skops")["model"].raw(table[["x"]]) == 2).all()
     assert found == models.TYPES
 
 
