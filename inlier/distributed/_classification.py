@@ -24,7 +24,14 @@ from inlier.distributed._score import Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier
-from inlier.sklearn._labels import LabelModel, NoiseChannel, class_factors, shift_for_mean, shifted
+from inlier.sklearn._labels import (
+    Channels,
+    LabelModel,
+    class_factors,
+    expected_clean,
+    shift_for_mean,
+    shifted,
+)
 
 SUBSAMPLE = 20_000
 """Rows that decisions about labels are made on: as many as their noise is fitted to in memory."""
@@ -66,13 +73,17 @@ class LabelWeights:
 
     Args:
         fits: The fits, whose probabilities are averaged.
-        channel: The noise.
+        if_clean: What may happen to labels if at most 5 % are noisy.
+        if_noisy: What may happen to them if more are.
+        noise: The probability that more are.
         shift: Of the log odds, where the share of clean labels is given.
         factors: By which the weights of each class are raised.
     """
 
     fits: tuple[Logits, ...]
-    channel: NoiseChannel
+    if_clean: Channels
+    if_noisy: Channels
+    noise: float
     shift: float = 0.0
     factors: Array = field(default_factory=lambda: np.ones(1))
 
@@ -82,12 +93,23 @@ class LabelWeights:
 
     def clean(self, probability: Array, label: Array) -> Array:
         """Return the probability that each label is clean."""
-        clean = self.channel.clean(label, probability)
+        found = (
+            (1 - self.noise) * expected_clean(self.if_clean, label, probability) if self.noise < 1 else 0.0
+        )
+        return np.asarray(found + self.noise * self._clean_if_noisy(probability, label))
+
+    def weights(self, probability: Array, label: Array) -> Array:
+        """Return the weight of each row; labels that are clean but for 5 % keep all of it."""
+        doubted = self.noise * (1 - self._clean_if_noisy(probability, label))
+        return np.asarray((1 - doubted) * self.factors[label])
+
+    def _clean_if_noisy(self, probability: Array, label: Array) -> Array:
+        clean = expected_clean(self.if_noisy, label, probability)
         return shifted(clean, self.shift) if self.shift else clean
 
     def __call__(self, x: Array, label: Array) -> Array:
         """Return the weight of each row."""
-        return np.asarray(self.clean(self.probability(x), label) * self.factors[label])
+        return self.weights(self.probability(x), label)
 
 
 @dataclass(frozen=True)
@@ -148,8 +170,7 @@ class ClassShares:
         held, counted = np.zeros(classes), np.zeros(classes)
         for batch in self.plan.batches(partition):
             label = self.plan.target.codes(batch.y)
-            clean = self.weights.clean(self.weights.probability(batch.x), label)
-            held += np.bincount(label, clean, classes)
+            held += np.bincount(label, self.weights(batch.x, label), classes)
             counted += np.bincount(label, minlength=classes)
         return {"held": held, "counted": counted}
 
@@ -175,7 +196,7 @@ class LabelScorer:
         label, probability = self.plan.target.codes(y), self.weights.probability(x)
         given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
         clean = np.ones(len(label)) if self.certain else self.weights.clean(probability, label)
-        weights = clean * self.weights.factors[label] if self.used else np.ones(len(label))
+        weights = self.weights.weights(probability, label) if self.used else np.ones(len(label))
         suggested = np.array(self.plan.target.classes, dtype=object)[probability.argmax(1)]
         return Scores(clean, -np.log(given), weights, suggested)
 
@@ -213,24 +234,33 @@ def fit_classification(
     begin = Logits(np.zeros((rows, inputs + 1)))
     one = _minimize(passes, plan, base, begin, None, "unweighted")
     used = bool((small.weights_ != 1).any())
-    weights = _weights(passes, plan, (one,), x, label, share)
+    weights = _weights(passes, plan, (one,), x, label, share, 1.0 if used else small.noise_probability_)
     final = one
     if used:
         two = _minimize(passes, plan, base, one, weights, "doubtful")
-        weights = _weights(passes, plan, (one, two), x, label, share)
+        weights = _weights(passes, plan, (one, two), x, label, share, small.noise_probability_)
         final = _minimize(passes, plan, base, two, weights, "final")
     scorer = LabelScorer(plan, weights, used, fraction == 1)
     return Fitted(_model(base, final, plan.target.classes), small.fraction_estimate_, scorer, 3)
 
 
 def _weights(
-    passes: Passes, plan: Plan, fits: tuple[Logits, ...], x: Array, label: Array, share: float | None
+    passes: Passes,
+    plan: Plan,
+    fits: tuple[Logits, ...],
+    x: Array,
+    label: Array,
+    share: float | None,
+    noise: float,
 ) -> LabelWeights:
     """Fit the noise to a subsample, and see how much of each class is left in all rows."""
     ones = np.ones(len(label))
-    model = LabelModel.fit(label, mean_probability(fits, x), ones)
-    shift = 0.0 if share is None or share == 1 else shift_for_mean(model.clean, ones, share)
-    weights = LabelWeights(fits, model.channel, shift)
+    probability = mean_probability(fits, x)
+    model = LabelModel.fit(label, probability, ones)
+    weights = LabelWeights(fits, model.channels(noisy=False), model.channels(noisy=True), noise)
+    if share is not None and share < 1:
+        clean = expected_clean(weights.if_noisy, label, probability)
+        weights = replace(weights, shift=shift_for_mean(clean, ones, share))
     sums = passes.arrays(f"classes-{len(fits)}", ClassShares(plan, weights), add, "weighing the classes")
     return replace(weights, factors=class_factors(sums["held"], sums["counted"]))
 

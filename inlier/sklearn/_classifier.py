@@ -17,7 +17,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from inlier.fraction import FractionEstimate, FractionEstimator
 from inlier.sklearn._base import Adaptive, estimate_from, frequency_of, has
-from inlier.sklearn._labels import LabelModel, fraction_of, keep_classes, with_mean
+from inlier.sklearn._labels import (
+    NEGLIGIBLE,
+    SURE,
+    LabelModel,
+    best_strength,
+    calibrating_factors,
+    expected_clean,
+    expected_truth,
+    keep_classes,
+    scaled,
+    with_mean,
+)
 from inlier.sklearn._learners import Array, OutOfFold
 
 
@@ -76,31 +87,45 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         learner = OutOfFold(self._base(), X, y, self._probabilities, self._folds(X, y, generator))
         frequency = frequency_of(sample_weight)
 
-        def model(probability: Array, rows: Any = slice(None)) -> LabelModel:
-            return LabelModel.fit(label[rows], probability, frequency[rows])
-
         def doubts(rows: Array, probability: Array) -> Array:
-            return keep_classes(model(probability, rows).clean, label[rows], frequency[rows])
+            probability = scaled(probability, factors)
+            channels = LabelModel.fit(label[rows], probability, frequency[rows]).channels(noisy=True)
+            clean = expected_clean(channels, label[rows], probability)
+            return keep_classes(clean, label[rows], frequency[rows])
 
-        probability = learner.fit(sample_weight).predictions
-        first = last = model(probability)
-        noisy = fraction is not None or first.is_noisy
-        if noisy:
+        unweighted = learner.fit(sample_weight).predictions
+        factors = calibrating_factors(label, unweighted, frequency)
+        unweighted = probability = scaled(unweighted, factors)
+        first = last = LabelModel.fit(label, probability, frequency)
+        noise = 0.0
+        reweighted = fraction is not None or (first.capable and not first.is_clean)
+        if reweighted:
             spared = learner.fit_reweighted(sample_weight, learner.nested(sample_weight), doubts).predictions
-            # A model that knows little looks like noise to itself; but it does not get better by leaving labels out.
-            noisy = fraction is not None or model(spared).likelier_than(first)
-        if noisy:
+            spared = scaled(spared, factors)
             probability = (probability + spared) / 2  # Both together rank better than either alone.
-            last = model(probability)
-        clean = last.clean
-        losses = -np.log(np.clip(probability[np.arange(len(y)), label].astype(np.float64), 1e-15, 1.0))
+            last = LabelModel.fit(label, probability, frequency)
+            noise = last.noise_probability(first)
+        clean, truth = (expected_truth(last.channels(noisy), label, probability) for noisy in (False, True))
+        samples = np.arange(len(y)), label
+        losses = -np.log(np.clip(probability[samples].astype(np.float64), 1e-15, 1.0))
+        weights = np.ones(len(y))
         if fraction is not None:
             estimate = estimate_from(fraction, losses)
-            clean = with_mean(clean, frequency, estimate.value) if estimate.value < 1 else np.ones(len(y))
+            noise, clean = float(estimate.value < 1), np.ones(len(y))
+            if noise:
+                weights = clean = with_mean(truth[samples], frequency, estimate.value)
         else:
-            estimate = _estimate(first, last if noisy else None, frequency)
-        weights = keep_classes(clean, label, frequency) if noisy else np.ones(len(y))
-        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + noisy)
+            if reweighted:
+                strength = noise
+                if noise < SURE:  # An open question: no more of the weights than is likely to pay.
+                    expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
+                    strength = min(noise, best_strength(unweighted, spared, expected, frequency))
+                weights = 1 - strength * (1 - truth[samples])
+            clean = ((1 - noise) * clean + noise * truth)[samples]
+            estimate = _estimate(first, last, noise, clean, frequency)
+        weights = keep_classes(weights, label, frequency)
+        self.noise_probability_ = noise
+        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + reweighted)
         self.suspected_label_ = self.classes_[probability.argmax(1)]
 
     def _probabilities(self, model: Any, X: Any) -> Array:
@@ -119,30 +144,36 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         return np.asarray(self.estimator_.predict_log_proba(X))
 
 
-def _estimate(first: LabelModel, noisy: LabelModel | None, frequency: Array) -> FractionEstimate:
-    """Say what the probabilities of the first fit, and, if labels are noisy, of both together, mean."""
-    most = first.most
-    if noisy is not None:
-        low = float(first.possible.min())
-        reason = (
-            f"Predictions disagree with labels at any confidence: a noise rate below {low:.0%} is ruled out."
-        )
-        return FractionEstimate(*fraction_of(noisy, frequency), True, reason)
-    if first.is_clean:
-        reason = f"Confident predictions agree with the labels: a noise rate above {max(most, 0.001):.1%} is ruled out."
-        return FractionEstimate(1.0, most / 2, True, reason)
-    if first.is_noisy:
-        reason = (
-            f"Predictions disagree with labels as if {1 - fraction_of(first, frequency)[0]:.0%} were noisy, but less "
-            "weight on these makes them no better: all are kept."
-        )
-    elif first.capable:
-        reason = f"The labels leave open whether none are noisy, or up to {most:.0%}: all are kept."
-    else:
+def _estimate(
+    first: LabelModel, last: LabelModel, noise: float, clean: Array, frequency: Array
+) -> FractionEstimate:
+    """Say what the probabilities of the first fit, and of the last, mean."""
+    rate, error = last.rate(noisy=True)
+    if not first.capable:
         reason = (
             "The model predicts too few of the labels to tell noisy ones from hard samples: all are kept."
         )
-    return FractionEstimate(1.0, min(most / 2, 0.5), False, reason)
+        return FractionEstimate(1.0, min(rate, 0.5), False, reason)
+    if first.is_clean:
+        reason = (
+            f"Confident predictions agree with the labels: more than {NEGLIGIBLE:.0%} noise is very unlikely."
+        )
+        return FractionEstimate(1.0, sum(first.rate(noisy=False)), True, reason)
+    if noise < SURE:
+        reason = (
+            f"The labels leave open whether they are noisy (probability {noise:.2f}, if so about {rate:.0%}): doubtful "
+            "ones have a little less weight."
+        )
+        return FractionEstimate(1.0, noise * rate, False, reason)
+    value = float(frequency @ clean) / float(frequency.sum())
+    if last.evidence(noisy=True) <= first.evidence(noisy=True):
+        reason = (
+            f"Predictions disagree with labels as if {1 - value:.0%} were noisy, but less weight on these makes them "
+            "no better."
+        )
+        return FractionEstimate(value, error, False, reason)
+    reason = f"Predictions disagree with labels at any confidence: noise of about {rate:.0%} explains it."
+    return FractionEstimate(value, error, True, reason)
 
 
 def probabilities(model: Any, x: Any, classes: Array) -> Array:
