@@ -1,6 +1,6 @@
 """What the constants of the classifier decide: `python -m benchmarks.classifier_constants [--quick]`.
 
-On the development half of the real tables (:mod:`benchmarks.real_tables`), logistic regression. PRIOR is the probability
+On the development half of the real tables (:mod:`benchmarks.real_tables`), logistic regression. PRIOR is the chance
 of noise before anything is seen, CAPABLE the part of the clean labels that a classifier must predict before it is asked
 (both in ``inlier.sklearn._labels``); each is varied with the other one as it is. A large PRIOR acts on clean tables, a
 small one misses noise; likewise CAPABLE, the other way round. Shown are the log-loss on clean held-out labels, relative

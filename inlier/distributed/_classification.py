@@ -8,7 +8,7 @@ partitions. Probabilities are those of the fit itself: with as many rows they ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -76,16 +76,18 @@ class LabelWeights:
         if_clean: What may happen to labels if at most 5 % are noisy.
         if_noisy: What may happen to them if more are.
         noise: The probability that more are.
-        shift: Of the log odds, where the share of clean labels is given.
+        strength: How much of the weights is used.
         factors: By which the weights of each class are raised.
+        shift: Of the log odds, where the share of clean labels is given.
     """
 
     fits: tuple[Logits, ...]
     if_clean: Channels
     if_noisy: Channels
     noise: float
+    strength: float
+    factors: Array
     shift: float = 0.0
-    factors: Array = field(default_factory=lambda: np.ones(1))
 
     def probability(self, x: Array) -> Array:
         """Return the class probabilities of the fits, averaged."""
@@ -99,8 +101,8 @@ class LabelWeights:
         return np.asarray(found + self.noise * self._clean_if_noisy(probability, label))
 
     def weights(self, probability: Array, label: Array) -> Array:
-        """Return the weight of each row; labels that are clean but for 5 % keep all of it."""
-        doubted = self.noise * (1 - self._clean_if_noisy(probability, label))
+        """Return the weight of each row: all of it if labels are clean but for 5 %."""
+        doubted = self.strength * (1 - self._clean_if_noisy(probability, label))
         return np.asarray((1 - doubted) * self.factors[label])
 
     def _clean_if_noisy(self, probability: Array, label: Array) -> Array:
@@ -234,11 +236,12 @@ def fit_classification(
     begin = Logits(np.zeros((rows, inputs + 1)))
     one = _minimize(passes, plan, base, begin, None, "unweighted")
     used = bool((small.weights_ != 1).any())
-    weights = _weights(passes, plan, (one,), x, label, share, 1.0 if used else small.noise_probability_)
+    likely = small.noise_probability_, small.strength_
+    weights = _weights(passes, plan, (one,), x, label, share, (1.0, 1.0) if used else likely)
     final = one
     if used:
         two = _minimize(passes, plan, base, one, weights, "doubtful")
-        weights = _weights(passes, plan, (one, two), x, label, share, small.noise_probability_)
+        weights = _weights(passes, plan, (one, two), x, label, share, likely)
         final = _minimize(passes, plan, base, two, weights, "final")
     scorer = LabelScorer(plan, weights, used, fraction == 1)
     return Fitted(_model(base, final, plan.target.classes), small.fraction_estimate_, scorer, 3)
@@ -251,13 +254,19 @@ def _weights(
     x: Array,
     label: Array,
     share: float | None,
-    noise: float,
+    likely: tuple[float, float],
 ) -> LabelWeights:
     """Fit the noise to a subsample, and see how much of each class is left in all rows."""
     ones = np.ones(len(label))
     probability = mean_probability(fits, x)
     model = LabelModel.fit(label, probability, ones)
-    weights = LabelWeights(fits, model.channels(noisy=False), model.channels(noisy=True), noise)
+    weights = LabelWeights(
+        fits,
+        model.channels(noisy=False),
+        model.channels(noisy=True),
+        *likely,
+        factors=np.ones(len(plan.target.classes)),
+    )
     if share is not None and share < 1:
         clean = expected_clean(weights.if_noisy, label, probability)
         weights = replace(weights, shift=shift_for_mean(clean, ones, share))

@@ -35,14 +35,17 @@ from inlier.sklearn._learners import Array, OutOfFold
 class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     """Classification with noisy labels.
 
-    Out-of-fold probabilities say which labels are doubtful, and a model of label noise around them
-    (:mod:`inlier.sklearn._labels`) which rates of noise are possible at all.
+    Out-of-fold probabilities, and a model of label noise around them (:mod:`inlier.sklearn._labels`), say how likely it
+    is that more than 5 % of the labels are noisy, and how likely each label is clean, ``u_i``.
 
-    - All of these are above 5 %, and fits with less weight on doubtful labels predict the given ones better: the labels
-      are noisy. Each is weighted by ``u_i = P(label i is clean)``, from the probabilities without and with weights;
-      no class keeps less than a fifth of its weight. ``fraction_estimate_.trusted`` is true.
-    - All are below 5 %: no errors were found, and that is trusted too. All weights are 1.
-    - Neither, or the estimator predicts too few labels to be asked: all weights are 1, and nothing is trusted.
+    - Noise has a probability of at least 0.95: the labels are noisy. Each has the weight ``u_i``; no class keeps less
+      than a fifth of its weight. ``fraction_estimate_.trusted`` is true if fits with these weights predict the given
+      labels better, noise included.
+    - No noise has that probability, without the help of a prior: the labels are clean. All weights are 1, and that is
+      trusted too.
+    - Else it is an open question, and nothing is trusted. Weights are ``1 - s (1 - u_i)``, with the s that is expected
+      to predict the true classes best out of fold, at most the probability of noise.
+    - The estimator predicts too few of the labels to be asked: all weights are 1, and nothing is trusted.
 
     Args:
         estimator: Any classifier that takes ``sample_weight``; LogisticRegression by default. Without
@@ -56,6 +59,8 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     Attributes:
         classes_: The classes.
         suspected_label_: For each sample, the class that the model predicts out of fold.
+        noise_probability_: The probability that more than 5 % of the labels are noisy.
+        strength_: s, how much of the weights is used; 1 for noisy labels, 0 for clean ones.
 
     All attributes of :class:`AdaptiveRegressor` are there too; ``losses_`` are ``-log p(y_i | x_i)``, out of fold.
 
@@ -108,23 +113,22 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         clean, truth = (expected_truth(last.channels(noisy), label, probability) for noisy in (False, True))
         samples = np.arange(len(y)), label
         losses = -np.log(np.clip(probability[samples].astype(np.float64), 1e-15, 1.0))
-        weights = np.ones(len(y))
+        doubtful, strength = 1 - truth[samples], 0.0
         if fraction is not None:
             estimate = estimate_from(fraction, losses)
-            noise, clean = float(estimate.value < 1), np.ones(len(y))
-            if noise:
-                weights = clean = with_mean(truth[samples], frequency, estimate.value)
+            noise = strength = float(estimate.value < 1)
+            clean = with_mean(truth[samples], frequency, estimate.value) if noise else np.ones(len(y))
+            doubtful = 1 - clean
         else:
             if reweighted:
                 strength = noise
                 if noise < SURE:  # An open question: no more of the weights than is likely to pay.
                     expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
                     strength = min(noise, best_strength(unweighted, spared, expected, frequency))
-                weights = 1 - strength * (1 - truth[samples])
             clean = ((1 - noise) * clean + noise * truth)[samples]
             estimate = _estimate(first, last, noise, clean, frequency)
-        weights = keep_classes(weights, label, frequency)
-        self.noise_probability_ = noise
+        weights = keep_classes(1 - strength * doubtful, label, frequency)
+        self.noise_probability_, self.strength_ = noise, strength
         self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + reweighted)
         self.suspected_label_ = self.classes_[probability.argmax(1)]
 
