@@ -25,10 +25,9 @@ from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier
 from inlier.sklearn._labels import (
-    Channels,
     LabelModel,
+    NoiseChannel,
     class_factors,
-    expected_clean,
     shift_for_mean,
     shifted,
 )
@@ -73,8 +72,8 @@ class LabelWeights:
 
     Args:
         fits: The fits, whose probabilities are averaged.
-        if_clean: What may happen to labels if at most 5 % are noisy.
-        if_noisy: What may happen to them if more are.
+        if_clean: What happens to labels if at most 5 % are noisy.
+        if_noisy: What happens to them if more are.
         noise: The probability that more are.
         strength: How much of the weights is used.
         factors: By which the weights of each class are raised.
@@ -82,8 +81,8 @@ class LabelWeights:
     """
 
     fits: tuple[Logits, ...]
-    if_clean: Channels
-    if_noisy: Channels
+    if_clean: NoiseChannel
+    if_noisy: NoiseChannel
     noise: float
     strength: float
     factors: Array
@@ -95,9 +94,7 @@ class LabelWeights:
 
     def clean(self, probability: Array, label: Array) -> Array:
         """Return the probability that each label is clean."""
-        found = (
-            (1 - self.noise) * expected_clean(self.if_clean, label, probability) if self.noise < 1 else 0.0
-        )
+        found = (1 - self.noise) * self.if_clean.clean(label, probability) if self.noise < 1 else 0.0
         return np.asarray(found + self.noise * self._clean_if_noisy(probability, label))
 
     def weights(self, probability: Array, label: Array) -> Array:
@@ -106,7 +103,7 @@ class LabelWeights:
         return np.asarray((1 - doubted) * self.factors[label])
 
     def _clean_if_noisy(self, probability: Array, label: Array) -> Array:
-        clean = expected_clean(self.if_noisy, label, probability)
+        clean = self.if_noisy.clean(label, probability)
         return shifted(clean, self.shift) if self.shift else clean
 
     def __call__(self, x: Array, label: Array) -> Array:
@@ -262,13 +259,13 @@ def _weights(
     model = LabelModel.fit(label, probability, ones)
     weights = LabelWeights(
         fits,
-        model.channels(noisy=False),
-        model.channels(noisy=True),
+        model.channel(noisy=False),
+        model.channel(noisy=True),
         *likely,
         factors=np.ones(len(plan.target.classes)),
     )
     if share is not None and share < 1:
-        clean = expected_clean(weights.if_noisy, label, probability)
+        clean = weights.if_noisy.clean(label, probability)
         weights = replace(weights, shift=shift_for_mean(clean, ones, share))
     sums = passes.arrays(f"classes-{len(fits)}", ClassShares(plan, weights), add, "weighing the classes")
     return replace(weights, factors=class_factors(sums["held"], sums["counted"]))

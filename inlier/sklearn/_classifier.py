@@ -23,8 +23,6 @@ from inlier.sklearn._labels import (
     LabelModel,
     best_strength,
     calibrating_factors,
-    expected_clean,
-    expected_truth,
     keep_classes,
     scaled,
     with_mean,
@@ -94,8 +92,8 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
 
         def doubts(rows: Array, probability: Array) -> Array:
             probability = scaled(probability, factors)
-            channels = LabelModel.fit(label[rows], probability, frequency[rows]).channels(noisy=True)
-            clean = expected_clean(channels, label[rows], probability)
+            channel = LabelModel.fit(label[rows], probability, frequency[rows]).channel(noisy=True)
+            clean = channel.clean(label[rows], probability)
             return keep_classes(clean, label[rows], frequency[rows])
 
         unweighted = learner.fit(sample_weight).predictions
@@ -110,7 +108,7 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
             probability = (probability + spared) / 2  # Both together rank better than either alone.
             last = LabelModel.fit(label, probability, frequency)
             noise = last.noise_probability(first)
-        clean, truth = (expected_truth(last.channels(noisy), label, probability) for noisy in (False, True))
+        clean, truth = (last.channel(noisy).truth(label, probability) for noisy in (False, True))
         samples = np.arange(len(y)), label
         losses = -np.log(np.clip(probability[samples].astype(np.float64), 1e-15, 1.0))
         doubtful, strength = 1 - truth[samples], 0.0

@@ -11,8 +11,8 @@ number of its parameters (Akaike's criterion); single ones by the logarithm of h
 
 A classifier is unsure of some labels, and wrong about some of which it is sure, without any noise. What tells noise
 from that is a level of disagreement that no confidence gets below. Out-of-fold probabilities have a likelihood for each
-rate, temperature and S, and these a prior: ``PRIOR`` for rates above 5 %, all orders of magnitude alike. Everything
-follows from the posterior: how likely noise is at all, and how likely each label is clean.
+rate, temperature and S, and these a prior: ``PRIOR`` for rates above 5 %, all orders of magnitude alike. The posterior
+says how likely more than 5 % noise is; the most likely channel, how likely each label is clean.
 
 Reference: B. Frénay, M. Verleysen (2014), Classification in the presence of label noise: a survey; A. P. Dempster,
 N. M. Laird, D. B. Rubin (1977), Maximum likelihood from incomplete data via the EM algorithm.
@@ -55,8 +55,6 @@ SMALLEST_SHARE = 0.2
 """No class keeps less than this share of its weight."""
 MOST, MOST_NUMBERS = 20_000, 2_000_000
 """So many rows, and so many probabilities, are enough to fit the noise."""
-LEAST_MASS = 1e-3
-"""Temperatures and kinds of noise that are less likely than this are left out of averages."""
 
 
 def _log_prior() -> Array:
@@ -71,55 +69,40 @@ LOG_PRIOR = _log_prior()
 
 @dataclass(frozen=True)
 class NoiseChannel:
-    """What may happen to a label on its way into the data.
+    """What happens to a label on its way into the data.
 
     Args:
         temperature: The power of the probabilities that calibrates them.
         target: S, [classes, classes].
-        rates: Possible values of rho.
-        mass: The probability of each of them.
+        rate: rho.
     """
 
     temperature: float
     target: Array
-    rates: Array
-    mass: Array
+    rate: float
 
     def truth(self, label: Array, probability: Array) -> Array:
-        """Return the probability of each true class, [n, classes], times that of the channel.
+        """Return the probability of each true class, [n, classes].
 
         Args:
             label: The label of each sample as a place among the classes, [n].
             probability: Class probabilities, [n, classes].
 
         Example:
-            >>> channel = NoiseChannel(1.0, np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0.2]), np.ones(1))
+            >>> channel = NoiseChannel(1.0, np.array([[0.0, 1.0], [1.0, 0.0]]), 0.2)
             >>> channel.truth(np.array([0, 1]), np.array([[0.9, 0.1], [0.9, 0.1]])).round(2)
             array([[0.97, 0.03],
                    [0.69, 0.31]])
         """
         p = softmax(self.temperature * _log(probability), axis=1)
-        given, other = _given(p, self.target, label)
-        kept, moved = np.zeros(len(label)), np.zeros(len(label))
-        for rate, mass in zip(self.rates, self.mass, strict=True):
-            share = mass / ((1 - rate) * given + rate * other)
-            kept, moved = kept + (1 - rate) * share, moved + rate * share
-        truth = p * moved[:, None] * self.target[:, label].T
-        truth[np.arange(len(label)), label] += kept * given
-        return np.asarray(truth)
+        given, _ = _given(p, self.target, label)
+        truth = self.rate * p * self.target[:, label].T
+        truth[np.arange(len(label)), label] += (1 - self.rate) * given
+        return np.asarray(truth / np.maximum(truth.sum(1, keepdims=True), 1e-300))
 
-
-Channels = tuple[NoiseChannel, ...]
-
-
-def expected_truth(channels: Channels, label: Array, probability: Array) -> Array:
-    """Return the probability of each true class, in the mean of several channels whose masses add up to 1."""
-    return np.asarray(sum(channel.truth(label, probability) for channel in channels))
-
-
-def expected_clean(channels: Channels, label: Array, probability: Array) -> Array:
-    """Return the probability that each label is clean, in the mean of several channels whose masses add up to 1."""
-    return np.asarray(expected_truth(channels, label, probability)[np.arange(len(label)), label])
+    def clean(self, label: Array, probability: Array) -> Array:
+        """Return the probability that each label is clean: that the true class is the given one."""
+        return np.asarray(self.truth(label, probability)[np.arange(len(label)), label])
 
 
 @dataclass(frozen=True)
@@ -152,7 +135,7 @@ class LabelModel:
             >>> sure = np.where(np.arange(100) < 40, 0, 1)  # Ten labels of class 0 look like class 1.
             >>> probability = np.where(np.eye(2)[sure] > 0, 0.99, 0.01)
             >>> model = LabelModel.fit(label, probability, np.ones(100))
-            >>> clean = expected_clean(model.channels(noisy=True), label, probability)
+            >>> clean = model.channel(noisy=True).clean(label, probability)
             >>> bool(clean[40:50].max() < 0.5 < 0.9 < clean[50:].min())
             True
         """
@@ -205,24 +188,18 @@ class LabelModel:
         least = self.noise_probability(self) * (mean - 2 * deviation)
         return self.agreement >= CAPABLE * (1 - least) and self.total >= FEWEST
 
-    def posterior(self, noisy: bool) -> Array:
-        """Return the probability of each channel and rate, [kinds, rates], if the rate is above 5 %, or below."""
-        joint = np.where(noisy != SMALL, self.log_likelihood + LOG_PRIOR, -np.inf)
-        return np.asarray(np.exp(joint - logsumexp(joint)))
-
     def rate(self, noisy: bool) -> tuple[float, float]:
         """Return mean and standard deviation of the rate, given that it is above 5 %, or below."""
-        mass = self.posterior(noisy).sum(0)
+        joint = np.where(noisy != SMALL, self.log_likelihood + LOG_PRIOR, -np.inf)
+        mass = np.exp(joint - logsumexp(joint)).sum(0)
         mean = float(mass @ RATES)
         return mean, math.sqrt(float(mass @ (RATES - mean) ** 2))
 
-    def channels(self, noisy: bool) -> Channels:
-        """Return the channels that are likely, given that the rate is above 5 %, or below."""
-        posterior = self.posterior(noisy)
-        likely = np.flatnonzero(posterior.sum(1) > LEAST_MASS)
-        posterior = posterior / posterior[likely].sum()
-        rates = RATES[noisy != SMALL]
-        return tuple(NoiseChannel(*self.kinds[i], rates, posterior[i][noisy != SMALL]) for i in likely)
+    def channel(self, noisy: bool) -> NoiseChannel:
+        """Return the most likely channel, given that the rate is above 5 %, or below."""
+        allowed = np.where(noisy != SMALL, self.log_likelihood, -np.inf)
+        kind, rate = np.unravel_index(int(allowed.argmax()), allowed.shape)
+        return NoiseChannel(*self.kinds[kind], float(RATES[rate]))
 
 
 def _log(probability: Array) -> Array:
