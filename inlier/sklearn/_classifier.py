@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from inlier.fraction import FractionEstimate, FractionEstimator
 from inlier.sklearn._base import Adaptive, estimate_from, frequency_of, has
+from inlier.sklearn._introspection import is_linear
 from inlier.sklearn._labels import (
     NEGLIGIBLE,
     SURE,
@@ -42,7 +43,7 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     - No noise has that probability, without the help of a prior: the labels are clean. All weights are 1, and that is
       trusted too.
     - Else it is an open question, and nothing is trusted. Weights are ``1 - s (1 - u_i)``, with the s that is expected
-      to predict the true classes best out of fold, at most the probability of noise.
+      to predict the true classes best out of fold, at most the probability of noise. Only linear models have them.
     - The estimator predicts too few of the labels to be asked: all weights are 1, and nothing is trusted.
 
     Args:
@@ -118,11 +119,12 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
             clean = with_mean(truth[samples], frequency, estimate.value) if noise else np.ones(len(y))
             doubtful = 1 - clean
         else:
-            if reweighted:
+            if noise >= SURE:
                 strength = noise
-                if noise < SURE:  # An open question: no more of the weights than is likely to pay.
-                    expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
-                    strength = min(noise, best_strength(unweighted, spared, expected, frequency))
+            elif reweighted and is_linear(self._base()):
+                # An open question: no more of the weights than is likely to pay. Trees change by more than they are worth.
+                expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
+                strength = min(noise, best_strength(unweighted, spared, expected, frequency))
             clean = ((1 - noise) * clean + noise * truth)[samples]
             estimate = _estimate(first, last, noise, clean, frequency)
         weights = keep_classes(1 - strength * doubtful, label, frequency)
@@ -163,8 +165,8 @@ def _estimate(
         return FractionEstimate(1.0, sum(first.rate(noisy=False)), True, reason)
     if noise < SURE:
         reason = (
-            f"The labels leave open whether they are noisy (probability {noise:.2f}, if so about {rate:.0%}): doubtful "
-            "ones have a little less weight."
+            f"The labels leave open whether they are noisy (probability {noise:.2f}, if so about {rate:.0%}): "
+            "doubtful ones have at most a little less weight."
         )
         return FractionEstimate(1.0, noise * rate, False, reason)
     value = float(frequency @ clean) / float(frequency.sum())

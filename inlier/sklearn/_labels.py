@@ -30,7 +30,7 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 from inlier.fraction._label_noise import FEWEST, NEGLIGIBLE
 from inlier.sklearn._learners import Array
 
-PRIOR = 0.1
+PRIOR = 0.2
 """The probability of more than 5 % noise before anything is seen: `python -m benchmarks.classifier_constants`."""
 SURE = 0.95
 """Labels are called noisy above this probability of noise, and clean if that of no noise is above it whatever the
@@ -160,10 +160,13 @@ class LabelModel:
         return float(logsumexp(joint)) - math.log(len(self.kinds))
 
     def noise_probability(self, unweighted: LabelModel, prior: float | None = None) -> float:
-        """Return the probability of more than 5 % noise; without it, probabilities of an unweighted fit are the best.
+        """Return the probability of more than 5 % noise.
+
+        Without noise, probabilities of an unweighted fit are as good as these, which are in part of a fit with weights;
+        or these are better, but only since two fits together are better than one. The larger evidence counts.
 
         Args:
-            unweighted: The model of the same labels around these.
+            unweighted: The model of the same labels around the probabilities of an unweighted fit.
             prior: What it is before anything is seen; ``PRIOR`` by default.
 
         Example:
@@ -173,8 +176,8 @@ class LabelModel:
             True
         """
         prior = PRIOR if prior is None else prior
-        evidence = self.evidence(noisy=True) - unweighted.evidence(noisy=False)
-        return float(expit(math.log(prior / (1 - prior)) + evidence))
+        clean = max(self.evidence(noisy=False), unweighted.evidence(noisy=False))
+        return float(expit(math.log(prior / (1 - prior)) + self.evidence(noisy=True) - clean))
 
     @property
     def is_clean(self) -> bool:
