@@ -101,14 +101,15 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         factors = calibrating_factors(label, unweighted, frequency)
         unweighted = probability = scaled(unweighted, factors)
         first = last = LabelModel.fit(label, probability, frequency)
-        noise = 0.0
+        noise, linear = 0.0, is_linear(self._base())
         reweighted = fraction is not None or (first.capable and not first.is_clean)
         if reweighted:
             spared = learner.fit_reweighted(sample_weight, learner.nested(sample_weight), doubts).predictions
             spared = scaled(spared, factors)
             probability = (probability + spared) / 2  # Both together rank better than either alone.
             last = LabelModel.fit(label, probability, frequency)
-            noise = last.noise_probability(first)
+            # Two fits of trees together are better than one, noise or not: that is no evidence.
+            noise = last.noise_probability(first) if linear else last.noise_probability(first, last)
         clean, truth = (last.channel(noisy).truth(label, probability) for noisy in (False, True))
         samples = np.arange(len(y)), label
         losses = -np.log(np.clip(probability[samples].astype(np.float64), 1e-15, 1.0))
@@ -121,8 +122,8 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         else:
             if noise >= SURE:
                 strength = noise
-            elif reweighted and is_linear(self._base()):
-                # An open question: no more of the weights than is likely to pay. Trees change by more than they are worth.
+            elif reweighted and linear:
+                # An open question: no more of the weights than is likely to pay; trees change by more than that.
                 expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
                 strength = min(noise, best_strength(unweighted, spared, expected, frequency))
             clean = ((1 - noise) * clean + noise * truth)[samples]

@@ -30,7 +30,7 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 from inlier.fraction._label_noise import FEWEST, NEGLIGIBLE
 from inlier.sklearn._learners import Array
 
-PRIOR = 0.2
+PRIOR = 0.1
 """The probability of more than 5 % noise before anything is seen: `python -m benchmarks.classifier_constants`."""
 SURE = 0.95
 """Labels are called noisy above this probability of noise, and clean if that of no noise is above it whatever the
@@ -159,14 +159,11 @@ class LabelModel:
         joint = self.log_likelihood[:, rates] + LOG_PRIOR[rates]
         return float(logsumexp(joint)) - math.log(len(self.kinds))
 
-    def noise_probability(self, unweighted: LabelModel, prior: float | None = None) -> float:
+    def noise_probability(self, *without: LabelModel, prior: float | None = None) -> float:
         """Return the probability of more than 5 % noise.
 
-        Without noise, probabilities of an unweighted fit are as good as these, which are in part of a fit with weights;
-        or these are better, but only since two fits together are better than one. The larger evidence counts.
-
         Args:
-            unweighted: The model of the same labels around the probabilities of an unweighted fit.
+            without: The models of the same labels that may be right without noise; the likeliest counts.
             prior: What it is before anything is seen; ``PRIOR`` by default.
 
         Example:
@@ -176,7 +173,7 @@ class LabelModel:
             True
         """
         prior = PRIOR if prior is None else prior
-        clean = max(self.evidence(noisy=False), unweighted.evidence(noisy=False))
+        clean = max(model.evidence(noisy=False) for model in without)
         return float(expit(math.log(prior / (1 - prior)) + self.evidence(noisy=True) - clean))
 
     @property
