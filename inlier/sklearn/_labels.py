@@ -75,11 +75,13 @@ class NoiseChannel:
         temperature: The power of the probabilities that calibrates them.
         target: S, [classes, classes].
         rate: rho.
+        shares: The shares of the classes among the labels.
     """
 
     temperature: float
     target: Array
     rate: float
+    shares: Array
 
     def truth(self, label: Array, probability: Array) -> Array:
         """Return the probability of each true class, [n, classes].
@@ -89,12 +91,12 @@ class NoiseChannel:
             probability: Class probabilities, [n, classes].
 
         Example:
-            >>> channel = NoiseChannel(1.0, np.array([[0.0, 1.0], [1.0, 0.0]]), 0.2)
+            >>> channel = NoiseChannel(1.0, np.array([[0.0, 1.0], [1.0, 0.0]]), 0.2, np.full(2, 0.5))
             >>> channel.truth(np.array([0, 1]), np.array([[0.9, 0.1], [0.9, 0.1]])).round(2)
             array([[0.97, 0.03],
                    [0.69, 0.31]])
         """
-        p = softmax(self.temperature * _log(probability), axis=1)
+        p = tempered(_log(probability), self.temperature, self.shares)
         given, _ = _given(p, self.target, label)
         truth = self.rate * p * self.target[:, label].T
         truth[np.arange(len(label)), label] += (1 - self.rate) * given
@@ -114,12 +116,14 @@ class LabelModel:
         log_likelihood: Of all given labels under each of these, [kinds, rates], with the penalty of S.
         agreement: The part of the labels that the classifier predicts.
         total: How many labels there are.
+        shares: The shares of the classes among them.
     """
 
     kinds: tuple[tuple[float, Array], ...]
     log_likelihood: Array
     agreement: float
     total: float
+    shares: Array
 
     @classmethod
     def fit(cls, label: Array, probability: Array, frequency: Array) -> LabelModel:
@@ -143,15 +147,16 @@ class LabelModel:
         n, classes = log_p.shape
         step = max(n // MOST, n * classes // MOST_NUMBERS, 1)
         some = label[::step], frequency[::step]
+        shares = np.bincount(label, frequency, classes) / max(float(frequency.sum()), 1e-12)
         kinds, profiles = [], []
         for temperature in TEMPERATURES:
-            p = softmax(temperature * log_p[::step], axis=1)
+            p = tempered(log_p[::step], temperature, shares)
             for target, penalty in _targets(p, *some):
                 kinds.append((temperature, target))
                 profiles.append(_profile(p, target, *some) - penalty)
         total = float(frequency.sum())
         agreement = float(frequency @ (log_p.argmax(1) == label)) / max(total, 1e-12)
-        return cls(tuple(kinds), np.array(profiles), agreement, total)
+        return cls(tuple(kinds), np.array(profiles), agreement, total, shares)
 
     def evidence(self, noisy: bool) -> float:
         """Return the log-likelihood of rates above 5 %, or of those below, in the mean of all that is not known."""
@@ -199,11 +204,22 @@ class LabelModel:
         """Return the most likely channel, given that the rate is above 5 %, or below."""
         allowed = np.where(noisy != SMALL, self.log_likelihood, -np.inf)
         kind, rate = np.unravel_index(int(allowed.argmax()), allowed.shape)
-        return NoiseChannel(*self.kinds[kind], float(RATES[rate]))
+        return NoiseChannel(*self.kinds[kind], float(RATES[rate]), self.shares)
 
 
 def _log(probability: Array) -> Array:
     return np.asarray(np.log(np.clip(probability.astype(np.float64), 1e-12, 1.0)))
+
+
+def tempered(log_p: Array, temperature: float, shares: Array) -> Array:
+    """Return class probabilities to the power of a temperature; below 1 they approach the shares of the classes.
+
+    A classifier that knows nothing is then as good as these shares, and what it does not know is not taken for noise.
+    """
+    power = temperature * log_p
+    if temperature < 1:
+        power = power + (1 - temperature) * _log(shares)
+    return np.asarray(softmax(power, axis=1))
 
 
 def _given(p: Array, target: Array, label: Array) -> tuple[Array, Array]:

@@ -161,7 +161,7 @@ def test_the_truth_follows_the_noise_channel(target):
     s = np.full((3, 3), 0.5) - 0.5 * np.eye(3) if target == "even" else np.roll(np.eye(3), 1, axis=1)
     label = np.array([0, 2])
     joint = probability * (0.7 * np.eye(3) + 0.3 * s)[:, label].T
-    channel = NoiseChannel(1.0, s, 0.3)
+    channel = NoiseChannel(1.0, s, 0.3, np.full(3, 1 / 3))
     expected = joint / joint.sum(1, keepdims=True)
     np.testing.assert_allclose(channel.truth(label, probability), expected, atol=1e-12)
     np.testing.assert_allclose(channel.clean(label, probability), expected[[0, 1], label], atol=1e-12)
@@ -220,6 +220,16 @@ def test_a_model_that_cannot_learn_more_does_not_call_labels_noisy():
     model = AdaptiveClassifier(Stubborn(), random_state=0).fit(x, y)
     assert not model.fraction_estimate_.trusted
     assert "no better" in model.fraction_estimate_.reason
+
+
+def test_a_classifier_without_skill_is_no_evidence_of_noise():
+    rng = np.random.default_rng(0)
+    shares = np.array([0.64, 0.12, 0.1, 0.08, 0.06])
+    y = rng.choice(5, size=800, p=shares)
+    logits = np.log(shares) + 0.4 * rng.normal(size=(800, 5))  # It overfits a little, and knows nothing.
+    probability = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    model = LabelModel.fit(y, probability, np.ones(800))
+    assert model.noise_probability(model) < 0.5
 
 
 def test_noise_between_similar_classes_is_not_taken_for_even_noise():
