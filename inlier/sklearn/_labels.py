@@ -117,6 +117,7 @@ class LabelModel:
         agreement: The part of the labels that the classifier predicts.
         total: How many labels there are.
         shares: The shares of the classes among them.
+        step: One in how many labels the likelihood is of.
     """
 
     kinds: tuple[tuple[float, Array], ...]
@@ -124,6 +125,7 @@ class LabelModel:
     agreement: float
     total: float
     shares: Array
+    step: int
 
     @classmethod
     def fit(cls, label: Array, probability: Array, frequency: Array) -> LabelModel:
@@ -156,7 +158,7 @@ class LabelModel:
                 profiles.append(_profile(p, target, *some) - penalty)
         total = float(frequency.sum())
         agreement = float(frequency @ (log_p.argmax(1) == label)) / max(total, 1e-12)
-        return cls(tuple(kinds), np.array(profiles), agreement, total, shares)
+        return cls(tuple(kinds), np.array(profiles), agreement, total, shares, step)
 
     def evidence(self, noisy: bool) -> float:
         """Return the log-likelihood of rates above 5 %, or of those below, in the mean of all that is not known."""
@@ -183,8 +185,11 @@ class LabelModel:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no more than 5 % noise is likely, whatever the prior."""
-        return self.noise_probability(self, prior=0.5) <= 1 - SURE
+        """Whether no more than 5 % noise is likely, whatever the prior, by a classifier that knows more than shares."""
+        shares = self.shares[self.shares > 0]
+        without_skill = self.total * float(shares @ np.log(shares))
+        gain = float(self.log_likelihood[:, SMALL].max()) * self.step - without_skill
+        return gain > math.log(SURE / (1 - SURE)) and self.noise_probability(self, prior=0.5) <= 1 - SURE
 
     @property
     def capable(self) -> bool:

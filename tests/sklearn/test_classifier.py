@@ -230,6 +230,7 @@ def test_a_classifier_without_skill_is_no_evidence_of_noise():
     probability = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     model = LabelModel.fit(y, probability, np.ones(800))
     assert model.noise_probability(model) < 0.5
+    assert not model.is_clean  # Nor is it evidence of the contrary.
 
 
 def test_noise_between_similar_classes_is_not_taken_for_even_noise():
