@@ -16,10 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from inlier.fraction import FractionEstimate, FractionEstimator
+from inlier.fraction._label_noise import NEGLIGIBLE
 from inlier.sklearn._base import Adaptive, estimate_from, frequency_of, has
 from inlier.sklearn._introspection import is_linear
 from inlier.sklearn._labels import (
-    NEGLIGIBLE,
     SURE,
     LabelModel,
     best_strength,
