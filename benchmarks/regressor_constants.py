@@ -1,15 +1,10 @@
-"""What the thresholds of the estimators decide: `python -m benchmarks.regressor_constants [--quick]`.
+"""What the thresholds of the regressor decide: `python -m benchmarks.regressor_constants [--quick]`.
 
 On the development half of the real tables (:mod:`benchmarks.real_tables`), linear models: how strongly the evidence
 speaks for errors, in standard errors, where there are none and where a part of the targets is wrong. A threshold that
 is too low gives false alarms on clean tables, one that is too high misses planted errors. Shown for each threshold are
 the share of clean tables above it, and of the cells of each kind of planted errors below it. TRUSTED and SUSPECTED are
 2.5 and 1 in ``inlier.sklearn._residuals``.
-
-For class labels the evidence is a difference in log-likelihood, and it is asked only where the classifier predicts
-enough of the labels that are clean: by how much the best rate of noise above 5 % is better than the best one below, or
-the reverse. CAPABLE and REJECTED are 0.65 and 1.35 in ``inlier.sklearn._labels``. Shown for several values of both are
-false alarms and misses, and how many tables, clean and with planted errors, are said to have no errors.
 
 Where outliers are neither suspected nor ruled out (OPEN), the choice between the unweighted fit and Huber's depends on
 its price if everything is clean (AFFORDABLE, in ``inlier.sklearn._robust``).
@@ -25,14 +20,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from benchmarks.real_tables import catalogue, errors
 from benchmarks.real_tables.prepare import Split, split
 from benchmarks.real_tables.run import RATES
 from benchmarks.tables import Section, main
-from inlier.sklearn import AdaptiveRegressor, _labels, _regressor, _robust
+from inlier.sklearn import AdaptiveRegressor, _regressor, _robust
 from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import SUSPECTED, examine
 
@@ -69,27 +62,6 @@ def scores(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def label_scores(quick: bool) -> list[dict[str, Any]]:
-    """Return the evidence for noisy and for clean labels in each cell of the classifications."""
-    rows, small = [], _labels.RATES <= _labels.NEGLIGIBLE
-    for kind, data, y in cells(True, quick):
-        folds = StratifiedKFold(5, shuffle=True, random_state=0)
-        probability = cross_val_predict(
-            LogisticRegression(max_iter=300), data.x, y, cv=folds, method="predict_proba"
-        )
-        model = _labels.LabelModel.fit(y, probability, np.ones(len(y)))
-        likelihood, rate = model.log_likelihood, _labels.RATES[model.log_likelihood.argmax()]
-        rows.append(
-            {
-                "kind": kind,
-                "noisy": float(likelihood[~small].max() - likelihood[small].max()),
-                "clean": float(model.unpenalized[small].max() - model.unpenalized[~small].max()),
-                "worth": model.agreement / (1 - float(rate)),
-            }
-        )
-    return rows
-
-
 def choices(quick: bool) -> list[dict[str, Any]]:
     """Return evidence and price where nothing is suspected, and the ratio of both test errors."""
     rows = []
@@ -118,11 +90,10 @@ def choices(quick: bool) -> list[dict[str, Any]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the scores of both estimators, and what decides between the unweighted and Huber's fit."""
+    """Return the scores, and what decides between the unweighted and Huber's fit."""
     warnings.simplefilter("ignore")
     return {
         "regression": scores(quick),
-        "classification": label_scores(quick),
         "choices": choices(quick),
         "notes": [],
     }
@@ -165,38 +136,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def label_table(rows: list[dict[str, Any]]) -> str:
-    """Return false alarms, misses, and claims that nothing is wrong, for several values of both constants."""
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
-    lines = [
-        "| CAPABLE | REJECTED | clean: false alarms | "
-        + " | ".join(f"{kind}: misses" for kind in kinds[1:])
-        + " | clean: said so | planted: said to be clean |",
-        "|" + "---|" * (len(kinds) + 4),
-    ]
-    for capable, rejected in product((0.5, 0.6, 0.65, 0.7, 0.8), (0.5, 1.0, 1.35, 1.92, 3.3)):
-        found = {
-            (claim, kind): np.array(
-                [row["worth"] >= capable and row[claim] > rejected for row in rows if row["kind"] == kind]
-            )
-            for claim, kind in product(("noisy", "clean"), kinds)
-        }
-        missed = [~found["noisy", kind] for kind in kinds[1:]]
-        reassured = np.concatenate([found["clean", kind] for kind in kinds[1:]])
-        columns = [found["noisy", kinds[0]], *missed, found["clean", kinds[0]], reassured]
-        shown = " | ".join(f"{column.sum()} of {len(column)}" for column in columns)
-        lines.append(f"| {capable:g} | {rejected:g} | {shown} |")
-    return "\n".join(lines)
-
-
 def sections(result: dict[str, Any]) -> list[Section]:
     """The tables of a run."""
     return [
         ("Regression: outliers explain the errors better than one law", table(result["regression"])),
-        (
-            "Classification: rates of noise below 5 % are ruled out, or those above",
-            label_table(result["classification"]),
-        ),
         ("Regression, nothing suspected: unweighted or Huber's fit", choices_table(result["choices"])),
     ]
 

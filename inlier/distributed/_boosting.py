@@ -32,7 +32,7 @@ from inlier.fit._trees import BoostedClassifier, BoostedRegressor
 from inlier.fraction import FractionEstimate, GivenFraction
 from inlier.sklearn import AdaptiveClassifier
 from inlier.sklearn._extension import Kind, Weighting
-from inlier.sklearn._labels import LabelModel, class_factors, shift_for_mean
+from inlier.sklearn._labels import class_factors
 from inlier.sklearn._learners import Fit
 from inlier.sklearn._regressor import estimate_of
 from inlier.sklearn._residuals import Evidence, examine
@@ -128,14 +128,11 @@ def class_probabilities(margins: Array) -> Array:
     return np.column_stack((1 - up, up))
 
 
-def label_weights(rounds: list[Arrays], share: float | None) -> LabelWeights:
+def label_weights(rounds: list[Arrays], share: float | None, likely: tuple[float, float]) -> LabelWeights:
     """Fit the noise to the probabilities of the chosen rows, averaged over the rounds so far."""
     label = rounds[0]["label"].astype(np.int64)
     probability = np.mean([each["probability"] for each in rounds], axis=0)
-    ones = np.ones(len(label))
-    model = LabelModel.fit(label, probability, ones)
-    shift = 0.0 if share is None or share == 1 else shift_for_mean(model.clean, ones, share)
-    return LabelWeights((), model.channel, shift)
+    return LabelWeights.of((), label, probability, share, likely)
 
 
 @dataclass(frozen=True)
@@ -145,10 +142,12 @@ class BoostClassification:
     Args:
         setting: What all workers know.
         used: Whether labels are noisy, so that the final fit is weighted.
+        likely: The probability of noise, and how much of the weights is used.
     """
 
     setting: Setting
     used: bool
+    likely: tuple[float, float]
 
     def __call__(self, member: Member) -> None:
         """Run them; finished fits are files then."""
@@ -158,12 +157,14 @@ class BoostClassification:
         for name in ROUNDS[: 1 + self.used]:
             found.append(class_probabilities(worker.out_of_fold(name, weights, False)))
             rounds.append(worker.gather(label=worker.y, probability=found[-1]))
-            noise = worker.agree(lambda: label_weights(rounds, share))
-            clean = noise.clean(np.mean(found, axis=0), label)
-            held = allreduce(np.bincount(label, clean, classes))
+            # The second round is one without what is doubtful; how much of the weights is used counts at the end.
+            likely = (1.0, 1.0) if self.used and name == ROUNDS[0] else self.likely
+            noise = worker.agree(lambda likely=likely: label_weights(rounds, share, likely))
+            weights = noise.weights(np.mean(found, axis=0), label)
+            held = allreduce(np.bincount(label, weights, classes))
             counted = allreduce(np.bincount(label, minlength=classes).astype(np.float64))
             factors = class_factors(held, counted)
-            weights = clean * factors[label]
+            weights = weights * factors[label]
             worker.keep(name, rounds[-1] | {"factors": factors})
         worker.fit("final", weights if self.used else np.ones(len(label)), False)
 
@@ -271,13 +272,14 @@ def _classification(passes: Passes, setting: Setting, summary: Summary, base: An
         part["x"], part["y"].astype(object)
     )
     used = bool((small.weights_ != 1).any())
-    passes.together(BoostClassification(setting, used))
+    likely = small.noise_probability_, small.strength_
+    passes.together(BoostClassification(setting, used, likely))
     final = setting.booster("final")
     model = final.trees(BoostedClassifier(), setting.bins)
     model.classes_ = np.array(setting.plan.target.classes, dtype=object)
     names = ROUNDS[: 1 + used]
     rounds = [found for name in names if (found := setting.arrays(name)) is not None]
-    weights = replace(label_weights(rounds, setting.share), factors=rounds[-1]["factors"])
+    weights = replace(label_weights(rounds, setting.share, likely), factors=rounds[-1]["factors"])
     out_of_fold = OutOfFold(setting, tuple(setting.folds(name) for name in names))
     scorer = BoostedLabelScorer(setting, out_of_fold, weights, used)
     return Fitted(model, small.fraction_estimate_, scorer, FOLDS * len(names))

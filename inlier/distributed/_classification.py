@@ -8,7 +8,7 @@ partitions. Probabilities are those of the fit itself: with as many rows they ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,13 @@ from inlier.distributed._score import Fitted, Scores
 from inlier.distributed._survey import Fetch, Summary, draw, join
 from inlier.fit._columns import Array
 from inlier.sklearn import AdaptiveClassifier
-from inlier.sklearn._labels import LabelModel, NoiseChannel, class_factors, shift_for_mean, shifted
+from inlier.sklearn._labels import (
+    LabelModel,
+    NoiseChannel,
+    class_factors,
+    shift_for_mean,
+    shifted,
+)
 
 SUBSAMPLE = 20_000
 """Rows that decisions about labels are made on: as many as their noise is fitted to in memory."""
@@ -66,15 +72,48 @@ class LabelWeights:
 
     Args:
         fits: The fits, whose probabilities are averaged.
-        channel: The noise.
-        shift: Of the log odds, where the share of clean labels is given.
+        if_clean: What happens to labels if at most 5 % are noisy.
+        if_noisy: What happens to them if more are.
+        noise: The probability that more are.
+        strength: How much of the weights is used.
         factors: By which the weights of each class are raised.
+        shift: Of the log odds, where the share of clean labels is given.
     """
 
     fits: tuple[Logits, ...]
-    channel: NoiseChannel
+    if_clean: NoiseChannel
+    if_noisy: NoiseChannel
+    noise: float
+    strength: float
+    factors: Array
     shift: float = 0.0
-    factors: Array = field(default_factory=lambda: np.ones(1))
+
+    @classmethod
+    def of(
+        cls,
+        fits: tuple[Logits, ...],
+        label: Array,
+        probability: Array,
+        share: float | None,
+        likely: tuple[float, float],
+    ) -> LabelWeights:
+        """Fit the noise to some rows.
+
+        Args:
+            fits: The fits.
+            label: The label of each row as a place among the classes.
+            probability: Its class probabilities by the fits.
+            share: The share of clean labels, if it is given.
+            likely: The probability of noise, and how much of the weights is used.
+        """
+        ones = np.ones(len(label))
+        model = LabelModel.fit(label, probability, ones)
+        if_noisy = model.channel(noisy=True)
+        is_given = share is not None and share < 1
+        shift = shift_for_mean(if_noisy.clean(label, probability), ones, share) if is_given else 0.0
+        return cls(
+            fits, model.channel(noisy=False), if_noisy, *likely, np.ones(probability.shape[1]), shift
+        )
 
     def probability(self, x: Array) -> Array:
         """Return the class probabilities of the fits, averaged."""
@@ -82,12 +121,21 @@ class LabelWeights:
 
     def clean(self, probability: Array, label: Array) -> Array:
         """Return the probability that each label is clean."""
-        clean = self.channel.clean(label, probability)
+        found = (1 - self.noise) * self.if_clean.clean(label, probability) if self.noise < 1 else 0.0
+        return np.asarray(found + self.noise * self._clean_if_noisy(probability, label))
+
+    def weights(self, probability: Array, label: Array) -> Array:
+        """Return the weight of each row: all of it if labels are clean but for 5 %."""
+        doubted = self.strength * (1 - self._clean_if_noisy(probability, label))
+        return np.asarray((1 - doubted) * self.factors[label])
+
+    def _clean_if_noisy(self, probability: Array, label: Array) -> Array:
+        clean = self.if_noisy.clean(label, probability)
         return shifted(clean, self.shift) if self.shift else clean
 
     def __call__(self, x: Array, label: Array) -> Array:
         """Return the weight of each row."""
-        return np.asarray(self.clean(self.probability(x), label) * self.factors[label])
+        return self.weights(self.probability(x), label)
 
 
 @dataclass(frozen=True)
@@ -148,8 +196,7 @@ class ClassShares:
         held, counted = np.zeros(classes), np.zeros(classes)
         for batch in self.plan.batches(partition):
             label = self.plan.target.codes(batch.y)
-            clean = self.weights.clean(self.weights.probability(batch.x), label)
-            held += np.bincount(label, clean, classes)
+            held += np.bincount(label, self.weights(batch.x, label), classes)
             counted += np.bincount(label, minlength=classes)
         return {"held": held, "counted": counted}
 
@@ -191,7 +238,7 @@ def label_scores(
     label = plan.target.codes(y)
     given = np.clip(probability[np.arange(len(label)), label], 1e-15, 1.0)
     clean = np.ones(len(label)) if certain else weights.clean(probability, label)
-    counted = clean * weights.factors[label] if used else np.ones(len(label))
+    counted = weights.weights(probability, label) if used else np.ones(len(label))
     suggested = np.array(plan.target.classes, dtype=object)[probability.argmax(1)]
     return Scores(clean, -np.log(given), counted, suggested)
 
@@ -230,24 +277,28 @@ def fit_classification(
     begin = Logits(np.zeros((rows, inputs + 1)))
     one = _minimize(passes, plan, base, begin, None, "unweighted")
     used = bool((small.weights_ != 1).any())
-    weights = _weights(passes, plan, (one,), x, label, share)
+    likely = small.noise_probability_, small.strength_
+    weights = _weights(passes, plan, (one,), x, label, share, (1.0, 1.0) if used else likely)
     final = one
     if used:
         two = _minimize(passes, plan, base, one, weights, "doubtful")
-        weights = _weights(passes, plan, (one, two), x, label, share)
+        weights = _weights(passes, plan, (one, two), x, label, share, likely)
         final = _minimize(passes, plan, base, two, weights, "final")
     scorer = LabelScorer(plan, weights, used, fraction == 1)
     return Fitted(_model(base, final, plan.target.classes), small.fraction_estimate_, scorer, 3)
 
 
 def _weights(
-    passes: Passes, plan: Plan, fits: tuple[Logits, ...], x: Array, label: Array, share: float | None
+    passes: Passes,
+    plan: Plan,
+    fits: tuple[Logits, ...],
+    x: Array,
+    label: Array,
+    share: float | None,
+    likely: tuple[float, float],
 ) -> LabelWeights:
     """Fit the noise to a subsample, and see how much of each class is left in all rows."""
-    ones = np.ones(len(label))
-    model = LabelModel.fit(label, mean_probability(fits, x), ones)
-    shift = 0.0 if share is None or share == 1 else shift_for_mean(model.clean, ones, share)
-    weights = LabelWeights(fits, model.channel, shift)
+    weights = LabelWeights.of(fits, label, mean_probability(fits, x), share, likely)
     sums = passes.arrays(f"classes-{len(fits)}", ClassShares(plan, weights), add, "weighing the classes")
     return replace(weights, factors=class_factors(sums["held"], sums["counted"]))
 

@@ -202,7 +202,11 @@ class ConfidenceWindow:
         new.current = new._current()
         counters = state.read("seen", torch.int64, (4,), low=0).tolist()
         new.seen, new.rounds, new.epoch, new.classes = counters
-        *numbers, classes, is_out_of_sample = state.read("rates", torch.float64, (8,), low=0).tolist()
-        new.rates = RateInterval(*numbers, int(classes), bool(is_out_of_sample))
+        low, high, rate, error, agreement, chance, classes, is_out_of_sample = state.read(
+            "rates", torch.float64, (8,), low=0
+        ).tolist()
+        new.rates = RateInterval(
+            low, high, rate, error, agreement, chance, int(classes), bool(is_out_of_sample)
+        )
         new._move(self.pending.device)
         return new

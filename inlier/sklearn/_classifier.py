@@ -16,22 +16,35 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from inlier.fraction import FractionEstimate, FractionEstimator
+from inlier.fraction._label_noise import NEGLIGIBLE
 from inlier.sklearn._base import Adaptive, estimate_from, frequency_of, has
-from inlier.sklearn._labels import LabelModel, fraction_of, keep_classes, with_mean
+from inlier.sklearn._introspection import is_linear
+from inlier.sklearn._labels import (
+    SURE,
+    LabelModel,
+    best_strength,
+    calibrating_factors,
+    keep_classes,
+    scaled,
+    with_mean,
+)
 from inlier.sklearn._learners import Array, OutOfFold
 
 
 class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     """Classification with noisy labels.
 
-    Out-of-fold probabilities say which labels are doubtful, and a model of label noise around them
-    (:mod:`inlier.sklearn._labels`) which rates of noise are possible at all.
+    Out-of-fold probabilities, and a model of label noise around them (:mod:`inlier.sklearn._labels`), say how likely it
+    is that more than 5 % of the labels are noisy, and how likely each label is clean, ``u_i``.
 
-    - All of these are above 5 %, and fits with less weight on doubtful labels predict the given ones better: the labels
-      are noisy. Each is weighted by ``u_i = P(label i is clean)``, from the probabilities without and with weights;
-      no class keeps less than a fifth of its weight. ``fraction_estimate_.trusted`` is true.
-    - All are below 5 %: no errors were found, and that is trusted too. All weights are 1.
-    - Neither, or the estimator predicts too few labels to be asked: all weights are 1, and nothing is trusted.
+    - Noise has a probability of at least 0.95: the labels are noisy. Each has the weight ``u_i``; no class keeps less
+      than a fifth of its weight. ``fraction_estimate_.trusted`` is true if fits with these weights predict the given
+      labels better, noise included.
+    - No noise has that probability, without the help of a prior: the labels are clean. All weights are 1, and that is
+      trusted too.
+    - Else it is an open question, and nothing is trusted. Weights are ``1 - s (1 - u_i)``, with the s that is expected
+      to predict the true classes best out of fold, at most the probability of noise. Only linear models have them.
+    - The estimator predicts too few of the labels to be asked: all weights are 1, and nothing is trusted.
 
     Args:
         estimator: Any classifier that takes ``sample_weight``; LogisticRegression by default. Without
@@ -45,6 +58,8 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
     Attributes:
         classes_: The classes.
         suspected_label_: For each sample, the class that the model predicts out of fold.
+        noise_probability_: The probability that more than 5 % of the labels are noisy.
+        strength_: s, how much of the weights is used; 1 for noisy labels, 0 for clean ones.
 
     All attributes of :class:`AdaptiveRegressor` are there too; ``losses_`` are ``-log p(y_i | x_i)``, out of fold.
 
@@ -76,31 +91,47 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         learner = OutOfFold(self._base(), X, y, self._probabilities, self._folds(X, y, generator))
         frequency = frequency_of(sample_weight)
 
-        def model(probability: Array, rows: Any = slice(None)) -> LabelModel:
-            return LabelModel.fit(label[rows], probability, frequency[rows])
-
         def doubts(rows: Array, probability: Array) -> Array:
-            return keep_classes(model(probability, rows).clean, label[rows], frequency[rows])
+            probability = scaled(probability, factors)
+            channel = LabelModel.fit(label[rows], probability, frequency[rows]).channel(noisy=True)
+            clean = channel.clean(label[rows], probability)
+            return keep_classes(clean, label[rows], frequency[rows])
 
-        probability = learner.fit(sample_weight).predictions
-        first = last = model(probability)
-        noisy = fraction is not None or first.is_noisy
-        if noisy:
+        unweighted = learner.fit(sample_weight).predictions
+        factors = calibrating_factors(label, unweighted, frequency)
+        unweighted = probability = scaled(unweighted, factors)
+        first = last = LabelModel.fit(label, probability, frequency)
+        noise, linear = 0.0, is_linear(self._base())
+        reweighted = fraction is not None or (first.capable and not first.is_clean)
+        if reweighted:
             spared = learner.fit_reweighted(sample_weight, learner.nested(sample_weight), doubts).predictions
-            # A model that knows little looks like noise to itself; but it does not get better by leaving labels out.
-            noisy = fraction is not None or model(spared).likelier_than(first)
-        if noisy:
+            spared = scaled(spared, factors)
             probability = (probability + spared) / 2  # Both together rank better than either alone.
-            last = model(probability)
-        clean = last.clean
-        losses = -np.log(np.clip(probability[np.arange(len(y)), label].astype(np.float64), 1e-15, 1.0))
+            last = LabelModel.fit(label, probability, frequency)
+            # Two fits of trees together are better than one, noise or not: that is no evidence.
+            noise = last.noise_probability(first) if linear else last.noise_probability(first, last)
+        clean, truth = (last.channel(noisy).truth(label, probability) for noisy in (False, True))
+        samples = np.arange(len(y)), label
+        losses = -np.log(np.clip(probability[samples].astype(np.float64), 1e-15, 1.0))
+        doubtful, strength = 1 - truth[samples], 0.0
         if fraction is not None:
             estimate = estimate_from(fraction, losses)
-            clean = with_mean(clean, frequency, estimate.value) if estimate.value < 1 else np.ones(len(y))
+            noise = strength = float(estimate.value < 1)
+            clean = with_mean(truth[samples], frequency, estimate.value) if noise else np.ones(len(y))
+            doubtful = 1 - clean
         else:
-            estimate = _estimate(first, last if noisy else None, frequency)
-        weights = keep_classes(clean, label, frequency) if noisy else np.ones(len(y))
-        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + noisy)
+            clean = ((1 - noise) * clean + noise * truth)[samples]
+            is_sure = noise >= SURE and _is_above(clean, last, frequency)
+            if is_sure:
+                strength = noise
+            elif reweighted and linear:
+                # An open question: no more of the weights than is likely to pay; trees change by more than that.
+                expected = noise * truth + (1 - noise) * np.eye(len(self.classes_))[label]
+                strength = min(noise, best_strength(unweighted, spared, expected, frequency))
+            estimate = _estimate(first, last, noise, is_sure, clean, frequency)
+        weights = keep_classes(1 - strength * doubtful, label, frequency)
+        self.noise_probability_, self.strength_ = noise, strength
+        self._finish(X, y, sample_weight, weights, clean, losses, estimate, 1 + reweighted)
         self.suspected_label_ = self.classes_[probability.argmax(1)]
 
     def _probabilities(self, model: Any, X: Any) -> Array:
@@ -119,30 +150,42 @@ class AdaptiveClassifier(ClassifierMixin, Adaptive):  # type: ignore[misc]
         return np.asarray(self.estimator_.predict_log_proba(X))
 
 
-def _estimate(first: LabelModel, noisy: LabelModel | None, frequency: Array) -> FractionEstimate:
-    """Say what the probabilities of the first fit, and, if labels are noisy, of both together, mean."""
-    most = first.most
-    if noisy is not None:
-        low = float(first.possible.min())
-        reason = (
-            f"Predictions disagree with labels at any confidence: a noise rate below {low:.0%} is ruled out."
-        )
-        return FractionEstimate(*fraction_of(noisy, frequency), True, reason)
-    if first.is_clean:
-        reason = f"Confident predictions agree with the labels: a noise rate above {max(most, 0.001):.1%} is ruled out."
-        return FractionEstimate(1.0, most / 2, True, reason)
-    if first.is_noisy:
-        reason = (
-            f"Predictions disagree with labels as if {1 - fraction_of(first, frequency)[0]:.0%} were noisy, but less "
-            "weight on these makes them no better: all are kept."
-        )
-    elif first.capable:
-        reason = f"The labels leave open whether none are noisy, or up to {most:.0%}: all are kept."
-    else:
+def _is_above(clean: Array, model: LabelModel, frequency: Array) -> bool:
+    """Whether more than 5 % of the labels seem noisy, by more than the error of their number."""
+    noisy = 1 - float(frequency @ clean) / float(frequency.sum())
+    return noisy - model.rate(noisy=True)[1] > NEGLIGIBLE
+
+
+def _estimate(
+    first: LabelModel, last: LabelModel, noise: float, is_sure: bool, clean: Array, frequency: Array
+) -> FractionEstimate:
+    """Say what the probabilities of the first fit, and of the last, mean."""
+    rate, error = last.rate(noisy=True)
+    if not first.capable:
         reason = (
             "The model predicts too few of the labels to tell noisy ones from hard samples: all are kept."
         )
-    return FractionEstimate(1.0, min(most / 2, 0.5), False, reason)
+        return FractionEstimate(1.0, min(rate, 0.5), False, reason)
+    if first.is_clean:
+        reason = (
+            f"Confident predictions agree with the labels: more than {NEGLIGIBLE:.0%} noise is very unlikely."
+        )
+        return FractionEstimate(1.0, sum(first.rate(noisy=False)), True, reason)
+    if not is_sure:
+        reason = (
+            f"The labels leave open whether they are noisy (probability {noise:.2f}, if so about {rate:.0%}): "
+            "doubtful ones have at most a little less weight."
+        )
+        return FractionEstimate(1.0, noise * rate, False, reason)
+    value = float(frequency @ clean) / float(frequency.sum())
+    if last.evidence(noisy=True) <= first.evidence(noisy=True):
+        reason = (
+            f"Predictions disagree with labels as if {1 - value:.0%} were noisy, but less weight on these makes them "
+            "no better."
+        )
+        return FractionEstimate(value, error, False, reason)
+    reason = f"Predictions disagree with labels at any confidence: noise of about {rate:.0%} explains it."
+    return FractionEstimate(value, error, True, reason)
 
 
 def probabilities(model: Any, x: Any, classes: Array) -> Array:
