@@ -11,10 +11,11 @@ enough of the labels that are clean: by how much the best rate of noise above 5 
 the reverse. CAPABLE and REJECTED are 0.65 and 1.35 in ``inlier.sklearn._labels``. Shown for several values of both are
 false alarms and misses, and how many tables, clean and with planted errors, are said to have no errors.
 
-Where outliers are neither suspected nor ruled out (OPEN), the choice between the unweighted fit and Huber's depends on
-its price if everything is clean (AFFORDABLE, in ``inlier.sklearn._robust``).
-Shown for several values are the clean tables that are worse than unweighted by more than 2 and 5 %, and the planted
-cells that are behind the better of both by more than 2 %, among those where nothing is suspected.
+Where outliers are neither suspected nor ruled out (OPEN), the choice between the unweighted fit and one with a bounded
+influence depends on its price if everything is clean (AFFORDABLE, in ``inlier.sklearn._robust``; AFFORDABLE_STAKES if
+both fits are farther apart than STAKES). Shown for several values are the clean tables that are worse than unweighted
+by more than 2 and 5 %, the planted cells behind the better of the unweighted fit and Huber's by more than 2 %,
+and the geometric mean of the error there per that of Huber's, among those where nothing is suspected.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import SUSPECTED, examine
 
 THRESHOLDS = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+PRICES = (0.05, 0.1, 0.2)
 
 
 def cells(classes: bool, quick: bool) -> Iterator[tuple[str, Split, np.ndarray]]:
@@ -91,30 +93,32 @@ def label_scores(quick: bool) -> list[dict[str, Any]]:
 
 
 def choices(quick: bool) -> list[dict[str, Any]]:
-    """Return evidence and price where nothing is suspected, and the ratio of both test errors."""
+    """Return evidence, stakes, and the prices and test errors of ever looser bounds, where nothing is suspected."""
     rows = []
     for kind, data, y in cells(False, quick):
-        center = data.x.mean(0)
-        ones = np.ones(len(y))
+        center, ones = data.x.mean(0), np.ones(len(y))
         learner, given = LeastSquares(data.x, y), _robust.Data(y, ones, ones, None)
-        first = _robust._first(learner, given)
-        left_out = _robust._left_out(first.fit, first.weights, given)
+        bounded = _robust._first(learner, given)
+        left_out = _robust._left_out(bounded.fit, bounded.weights, given)
         score = examine(left_out, y - left_out, y, ones).score
-        if score > SUSPECTED:
+        if score > SUSPECTED or len(y) < _robust.WIDE * learner.unknowns:
             continue
-        bounded, unweighted = (
-            np.mean((data.y_test - (data.x_test - center) @ each[:-1] - each[-1]) ** 2)
-            for each in (first.fit.coefficients, learner.fit(ones).coefficients)
-        )
-        rows.append(
-            {
-                "clean": kind == "clean 0",
-                "score": score,
-                "price": first.price,
-                "ratio": float(np.sqrt(bounded / unweighted)),
-            }
-        )
+        unweighted = _test_error(data, center, learner.fit(ones).coefficients)
+        stakes = _robust.bounding_price(bounded, given)[0] / max(bounded.limit / _robust.HUBER, 1e-300) ** 2
+        path = []
+        for _ in range(_robust.LOOSENED):
+            price = _robust.bounding_price(bounded, given)[1]
+            path.append((price, _test_error(data, center, bounded.fit.coefficients) / unweighted))
+            if price <= PRICES[0]:
+                break
+            bounded = _robust._bounded(bounded, _robust.LOOSER * bounded.limit, learner, given)
+        rows.append({"clean": kind == "clean 0", "score": score, "stakes": float(stakes), "path": path})
     return rows
+
+
+def _test_error(data: Split, center: np.ndarray, coefficients: np.ndarray) -> float:
+    predictions = (data.x_test - center) @ coefficients[:-1] + coefficients[-1]
+    return float(np.sqrt(np.mean((data.y_test - predictions) ** 2)))
 
 
 def run(quick: bool = False) -> dict[str, Any]:
@@ -129,24 +133,33 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def choices_table(rows: list[dict[str, Any]]) -> str:
-    """Return harm and misses for several values of both constants."""
+    """Return harm and misses for several values of the constants."""
     lines = [
-        "| OPEN | AFFORDABLE | clean: worse by > 2 % | by > 5 % | planted: behind by > 2 % |",
-        "|" + "---|" * 5,
+        "| OPEN | AFFORDABLE | STAKES | AFFORDABLE_STAKES | clean: worse by > 2 % | by > 5 % "
+        "| planted: behind by > 2 % | to Huber |",
+        "|" + "---|" * 8,
     ]
-    for opened, affordable in product((-3.0, -1.5, 0.0), (0.01, 0.04, 0.1)):
-        clean, planted = [], []
+    for opened, affordable, stakes, most in product(
+        (-3.0, -1.5, 0.0), (0.02, 0.04), (0.5, 2.0, np.inf), PRICES
+    ):
+        if np.isinf(stakes) and most != PRICES[0]:
+            continue
+        clean, planted, huber = [], [], []
         for row in rows:
-            huber = row["score"] > opened and row["price"] <= affordable
-            ratio = row["ratio"] if huber else 1.0
-            (clean if row["clean"] else planted).append(
-                ratio / (1.0 if row["clean"] else min(1.0, row["ratio"]))
-            )
+            path = row["path"]
+            ratio = path[0][1] if row["score"] > opened and path[0][0] <= affordable else 1.0
+            if row["score"] > opened and path[0][0] > affordable and row["stakes"] > stakes:
+                ratio = next((error for price, error in path if price <= most), 1.0)
+            if row["clean"]:
+                clean.append(ratio)
+            else:
+                planted.append(ratio / min(1.0, path[0][1]))
+                huber.append(ratio / path[0][1])
         harm = [sum(ratio > limit for ratio in clean) for limit in (1.02, 1.05)]
         behind = sum(ratio > 1.02 for ratio in planted)
         lines.append(
-            f"| {opened:g} | {affordable:g} | {harm[0]} of {len(clean)} | {harm[1]} | "
-            f"{behind} of {len(planted)} |"
+            f"| {opened:g} | {affordable:g} | {stakes:g} | {most:g} | {harm[0]} of {len(clean)} | {harm[1]} | "
+            f"{behind} of {len(planted)} | {np.exp(np.mean(np.log(huber))):.2f} |"
         )
     return "\n".join(lines)
 
@@ -197,7 +210,10 @@ def sections(result: dict[str, Any]) -> list[Section]:
             "Classification: rates of noise below 5 % are ruled out, or those above",
             label_table(result["classification"]),
         ),
-        ("Regression, nothing suspected: unweighted or Huber's fit", choices_table(result["choices"])),
+        (
+            "Regression, nothing suspected: unweighted, or a bounded influence",
+            choices_table(result["choices"]),
+        ),
     ]
 
 

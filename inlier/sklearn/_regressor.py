@@ -36,7 +36,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
     - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
-      suspected, or if that would cost no more than 2 % were everything clean.
+      suspected, or if that would cost no more than 2 % were everything clean; up to 5 %, with a looser bound, if
+      outliers would spoil the unweighted fit.
     - One law explains them better: all weights are 1, and the fit is that of the estimator alone.
 
     Args:
@@ -108,12 +109,10 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         if given is not None:
             found = find(given.value)
         assert found is not None
-        if given is not None or found.evidence.trusted:
-            weights = found.probability
-        else:
-            weights = found.bounded if found.soft else np.ones(len(y))
         estimate = given or estimate_of(found, n)
-        self._finish(X, y, sample_weight, weights, found.probability, found.errors**2, estimate, found.n_iter)
+        self._finish(
+            X, y, sample_weight, found.weights, found.probability, found.errors**2, estimate, found.n_iter
+        )
 
     def _learner(self, X: Any, y: Array, generator: np.random.RandomState) -> LeastSquares | InSample:
         """Choose where errors come from, as ``cv`` says."""
@@ -155,7 +154,11 @@ def estimate_of(found: Result, n: float) -> FractionEstimate:
     if n < AMPLE:
         return FractionEstimate(1.0, 0.0, False, f"Nothing points to outliers, but {n:.0f} rows are few.")
     if evidence.open:
-        done = "rows with large errors have a bounded influence" if found.soft else "all rows count alike"
+        done = (
+            "rows with large errors have a bounded influence"
+            if found.weighting.kind == "bounded"
+            else "all rows count alike"
+        )
         return FractionEstimate(
             1.0, 0.0, False, f"One law explains the errors about as well as outliers do: {done}."
         )
