@@ -36,8 +36,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
     - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
-      suspected, or if that would cost no more than 2 % were everything clean; up to 5 %, with a looser bound, if
-      outliers would spoil the unweighted fit.
+      suspected, or if that would cost no more than 2 % were everything clean; with a looser bound, so that it does
+      not cost more, if outliers would spoil the unweighted fit.
     - One law explains them better: all weights are 1, and the fit is that of the estimator alone.
 
     Args:

@@ -207,7 +207,7 @@ def examine(
     scale = LocalScale.of(spread, predictions, counted if inside is None else counted * inside, floor)
     at = scale.at(predictions)
     u, reach = spread / at, float(np.abs(errors / at).max())
-    begin = (None, None) if last is None else (last.one, last.two)
+    begin: tuple[Array | None, Array | None] = (None, None) if last is None else (last.one, last.two)
     if last is None and inside is not None:
         begin = None, _groups(u, frequency, inside)
     one, two, score = _compare(u, frequency, group, share, begin)
@@ -215,11 +215,11 @@ def examine(
         # What is claimed must hold with the atoms and without them.
         score = min(score, _compare(u, counted, group, share, (None, None if inside is None else two))[2])
     density, _, probability = _mixture(two, u)
-    inside = float(frequency @ probability / frequency.sum())
-    slope = probability / inside - (1 - probability) / max(1 - inside, 1e-9)
+    found = float(frequency @ probability / frequency.sum())
+    slope = probability / found - (1 - probability) / max(1 - found, 1e-9)
     error = 1 / math.sqrt(max(float(frequency @ slope**2), 4.0))
     likelihood = float(frequency @ (density - np.log(at)))
-    return Evidence(score, inside, error, scale, one, two, likelihood, reach)
+    return Evidence(score, found, error, scale, one, two, likelihood, reach)
 
 
 def _compare(

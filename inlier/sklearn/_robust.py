@@ -49,14 +49,14 @@ HUBER_STEPS, EM_STEPS = 60, 10
 AFFORDABLE = 0.04
 """A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error;
 `python -m benchmarks.regressor_constants`."""
-STAKES, AFFORDABLE_STAKES = 0.5, 0.1
-"""It may cost 5 % of the error if the unweighted fit is so far from the robust one, in squared scales of the errors."""
+STAKES = 0.5
+"""The bound is loosened until that holds if both fits are farther apart than this, in squared scales of the errors."""
 LOOSER, LOOSENED = 2**0.5, 12
 """The bound is loosened by this factor, at most so many times."""
-WIDE = 3.0
-"""With fewer rows for each unknown the price of a bound is not known."""
-FEW_STEPS = 1
-"""EM steps where a fit is expensive."""
+WIDE = 10.0
+"""With fewer rows for each unknown the price of a bound is hardly known: it is not loosened."""
+FEW_STEPS, ROBUST_ENOUGH = 1, 0.8
+"""EM steps where a fit is expensive; none with more inliers than this if the absolute error was fitted."""
 SUBSAMPLE, LARGE = 2500, 15_000
 """With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
 
@@ -153,7 +153,10 @@ def find_weights(
             # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
             learner = learner.with_estimator(variant)
         first = _first(learner, data, variant is not None)
-        return _conclude(first, _refine(first, learner, data, FEW_STEPS), learner, data)
+        found = _refine(first, learner, data, 0)
+        if variant is None or found.evidence.share < ROBUST_ENOUGH:
+            found = _refine(first, learner, data, FEW_STEPS)
+        return _conclude(first, found, learner, data)
     usable = np.flatnonzero(data.frequency)
     if len(usable) <= LARGE:
         return find_linear_weights(learner, data, generator)
@@ -265,7 +268,7 @@ def bound_influence(first: First, evidence: Evidence, learner: LeastSquares | In
         return unbounded
     looser = first
     for _ in range(LOOSENED):
-        if price <= AFFORDABLE_STAKES:
+        if price <= AFFORDABLE:
             return looser
         looser = _bounded(looser, LOOSER * looser.limit, learner, data)
         price = bounding_price(looser, data)[1]

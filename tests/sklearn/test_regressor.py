@@ -19,7 +19,6 @@ from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import examine
 from inlier.sklearn._robust import (
     AFFORDABLE,
-    AFFORDABLE_STAKES,
     Data,
     _first,
     bound_influence,
@@ -167,11 +166,11 @@ def test_a_bound_that_is_too_expensive_is_loosened_where_outliers_would_spoil_th
     y[rng.random(400) < 0.2] *= 10
     learner, data = LeastSquares(x, y), Data(y, ones, ones, None)
     first = _first(learner, data)
-    assert bounding_price(first, data)[1] > AFFORDABLE_STAKES
+    assert bounding_price(first, data)[1] > 2 * AFFORDABLE
     evidence = examine(first.unweighted, y - first.unweighted, y, ones)
     found = bound_influence(first, replace(evidence, score=0.0), learner, data)
     assert first.limit < found.limit < np.inf
-    assert AFFORDABLE < bounding_price(found, data)[1] <= AFFORDABLE_STAKES
+    assert AFFORDABLE / 4 < bounding_price(found, data)[1] <= AFFORDABLE
     clean = bound_influence(first, replace(evidence, score=-9.0), learner, data)
     assert (clean.weights == 1).all()
     suspected = bound_influence(first, replace(evidence, score=2.0), learner, data)
