@@ -70,8 +70,8 @@ class BoostRegression:
                 worker.keep(name, rounds[-1])
                 weighting = worker.agree(lambda: weighting_of(rounds, share))
                 evidence = weighting.evidence
-                called_for = evidence.share < ROBUST_ENOUGH and (evidence.suspected or share is not None)
-                if name == ROUNDS[0] and called_for:
+                settled = evidence.trusted and evidence.share > ROBUST_ENOUGH
+                if name == ROUNDS[0] and not settled and (evidence.suspected or share is not None):
                     weights = evidence.probability(errors, predictions)
                 else:
                     weights = weighting(errors, predictions)

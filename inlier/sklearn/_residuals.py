@@ -397,10 +397,8 @@ def _fit_two(u: Array, counts: Array, share: float | None, start: Array | None) 
 
 def _groups(u: Array, frequency: Array, inside: Array) -> Array:
     """Return parameters of two groups, of which one is known."""
-    outside = frequency * (1 - np.clip(inside, 0.0, 1.0))
+    outside = frequency * (1 - np.clip(inside, 0.0, 1.0)) + 1e-12
     share = float(np.clip(1 - outside.sum() / frequency.sum(), 0.2, 0.99))
-    if not outside.any():
-        outside = frequency
     at = weighted_median(u, outside)
     width = MAD * weighted_median(np.abs(u - at), outside)
     scales = [0.0, 0.0, math.log(8)]

@@ -56,7 +56,7 @@ LOOSER, LOOSENED = 2**0.5, 12
 WIDE = 10.0
 """With fewer rows for each unknown the price of a bound is hardly known: it is not loosened."""
 FEW_STEPS, ROBUST_ENOUGH = 1, 0.8
-"""EM steps where a fit is expensive; none with more inliers than this if the absolute error was fitted."""
+"""EM steps where a fit is expensive; none with more inliers, proven, than this if the absolute error was fitted."""
 SUBSAMPLE, LARGE = 2500, 15_000
 """With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
 
@@ -154,7 +154,7 @@ def find_weights(
             learner = learner.with_estimator(variant)
         first = _first(learner, data, variant is not None)
         found = _refine(first, learner, data, 0)
-        if variant is None or found.evidence.share < ROBUST_ENOUGH:
+        if variant is None or not (found.evidence.trusted and found.evidence.share > ROBUST_ENOUGH):
             found = _refine(first, learner, data, FEW_STEPS)
         return _conclude(first, found, learner, data)
     usable = np.flatnonzero(data.frequency)
