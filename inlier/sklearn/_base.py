@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 
 from inlier.fraction import FractionEstimate, FractionEstimator, GivenFraction
 from inlier.histogram import LossHistogram
-from inlier.sklearn._introspection import is_linear, weight_argument
+from inlier.sklearn._introspection import is_linear, weight_argument, weight_arguments
 from inlier.sklearn._learners import Array
 
 FOLDS, LINEAR_FOLDS = 3, 5
@@ -140,7 +140,7 @@ class Adaptive(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.fraction_estimate_, self.inlier_fraction_ = estimate, estimate.value
         self.scale_ = float(losses[probability < 0.5].min(initial=np.inf))
         self.n_iter_ = n_iter
-        arguments = {weight_argument(self._base()): weights * sample_weight}
+        arguments = weight_arguments(self._base(), weights * sample_weight)
         self.estimator_ = clone(self._base()).fit(X, y, **arguments)
 
     def __sklearn_tags__(self) -> Tags:

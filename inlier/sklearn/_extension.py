@@ -1,13 +1,13 @@
 """From a subsample to all rows: weights that a row gets from its own error, so that rows need not be in memory.
 
-Decisions about a large table are made on a subsample (:mod:`inlier.sklearn._robust`). What is left is a few rounds of
+Decisions about a large table are made on a subsample (:mod:`inlier.sklearn._robust`), and so is the limit from which on
+an influence is bounded. What is left is a few rounds of
 
-1. if influence is only bounded: Huber's limit, from a histogram of squared errors that adds up over parts of the rows;
-2. each row's weight, from its error and its prediction alone;
-3. weighted least squares, from moments that add up over parts of the rows.
+1. each row's weight, from its error and its prediction alone;
+2. weighted least squares, from moments that add up over parts of the rows.
 
-So a round is at most two passes over the rows, in any partition of them, on any number of machines, and the result is
-the same up to the order in which numbers are added. :class:`InMemory` has all rows at hand; the rows of
+So a round is one pass over the rows, in any partition of them, on any number of machines, and the result is the same up
+to the order in which numbers are added. :class:`InMemory` has all rows at hand; the rows of
 :mod:`inlier.distributed` are in files.
 """
 
@@ -56,6 +56,12 @@ class Weighting:
             return huber_weights(errors, self.limit)
         return self.evidence.probability(errors, predictions)
 
+    def probability(self, errors: Array, predictions: Array) -> Array:
+        """Return each row's probability of being an inlier; a nominal one where no outliers are proven."""
+        if self.kind == "probability":
+            return self.evidence.probability(errors, predictions)
+        return self.evidence.nominal_probability(errors)
+
 
 @dataclass(frozen=True)
 class Extension:
@@ -63,14 +69,12 @@ class Extension:
 
     Args:
         coefficients: Of the last fit.
-        weighting: The weights of the next; its limit is that of the last.
-        unit: A typical squared error, in units of which errors are counted.
+        weighting: The weights of the next.
         done: The number of rounds.
     """
 
     coefficients: Array
     weighting: Weighting
-    unit: float
     done: int = 0
 
     @property
@@ -81,9 +85,6 @@ class Extension:
 
 class Rows(Protocol):
     """All rows: what passes over them tell."""
-
-    def histogram(self, coefficients: Array, unit: float) -> Array:
-        """Return the counts and the sums of squared errors in bins; see :func:`error_histogram`."""
 
     def fit(self, coefficients: Array, weighting: Weighting) -> Array:
         """Return the coefficients that fit best with the weights of the errors of given ones."""
@@ -96,17 +97,10 @@ class InMemory:
     Args:
         learner: The least-squares problem.
         sample_weight: The user's weights.
-        frequency: How many rows each stands for.
     """
 
     learner: LeastSquares
     sample_weight: Array
-    frequency: Array
-
-    def histogram(self, coefficients: Array, unit: float) -> Array:
-        """Return the counts and the sums of squared errors in bins."""
-        errors = self.learner.y - self.learner.predict(coefficients)
-        return error_histogram(errors, unit, self.frequency)
 
     def fit(self, coefficients: Array, weighting: Weighting) -> Array:
         """Return the coefficients that fit best with the weights of the errors of given ones."""
@@ -123,19 +117,8 @@ def extend(begin: Extension, rows: Rows) -> Iterator[Extension]:
     """
     state = begin
     for done in range(begin.done + 1, begin.rounds + 1):
-        state = with_limit(state, rows)
         state = replace(state, coefficients=rows.fit(state.coefficients, state.weighting), done=done)
         yield state
-
-
-def with_limit(state: Extension, rows: Rows) -> Extension:
-    """Return the state with Huber's limit for the errors of its coefficients, where that is needed."""
-    if state.weighting.kind != "bounded":
-        return state
-    counts, sums = rows.histogram(state.coefficients, state.unit)
-    used = counts > 0
-    limit = huber_limit(sums[used] / counts[used], counts[used])
-    return replace(state, weighting=replace(state.weighting, limit=limit))
 
 
 def weighted_moments(

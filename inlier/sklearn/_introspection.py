@@ -50,6 +50,16 @@ def weight_argument(estimator: Any) -> str:
     )
 
 
+def weight_arguments(estimator: Any, weights: Any) -> dict[str, Any]:
+    """Return the weights as arguments of ``fit``; none if all are 1, since learners may take far longer with weights.
+
+    Example:
+        >>> weight_arguments(LinearRegression(), np.ones(3)), weight_arguments(LinearRegression(), np.array([0.5]))
+        ({}, {'sample_weight': array([0.5])})
+    """
+    return {} if (weights == 1).all() else {weight_argument(estimator): weights}
+
+
 def _requests_weights(estimator: Any) -> bool:
     """Whether some step of a pipeline requests sample weights."""
     return bool(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))

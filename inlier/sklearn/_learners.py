@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
-from inlier.sklearn._introspection import weight_argument
+from inlier.sklearn._introspection import weight_arguments
 
 Array = npt.NDArray[Any]
 Predict = Callable[[Any, Any], Array]
@@ -177,7 +177,7 @@ class InSample:
         if rows is not None:
             x, y, weights = _safe_indexing(x, rows), y[rows], weights[rows]
         model = clone(self.estimator)
-        return model.fit(x, y, **{weight_argument(model): weights})
+        return model.fit(x, y, **weight_arguments(model, weights))
 
 
 class OutOfFold(InSample):

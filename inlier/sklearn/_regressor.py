@@ -15,6 +15,7 @@ from sklearn.utils.validation import _num_features
 
 from inlier.fraction import FractionEstimate, FractionEstimator, GivenFraction
 from inlier.sklearn._base import Adaptive, estimate_from, frequency_of
+from inlier.sklearn._extension import Weighting
 from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear
 from inlier.sklearn._learners import Array, InSample, LeastSquares, OutOfFold
 from inlier.sklearn._robust import Data, Result, find_weights
@@ -108,12 +109,10 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         if given is not None:
             found = find(given.value)
         assert found is not None
-        if given is not None or found.evidence.trusted:
-            weights = found.probability
-        else:
-            weights = found.bounded if found.soft else np.ones(len(y))
-        estimate = given or estimate_of(found, n)
-        self._finish(X, y, sample_weight, weights, found.probability, found.errors**2, estimate, found.n_iter)
+        estimate = given or estimate_of(found.weighting, n)
+        self._finish(
+            X, y, sample_weight, found.weights, found.probability, found.errors**2, estimate, found.n_iter
+        )
 
     def _learner(self, X: Any, y: Array, generator: np.random.RandomState) -> LeastSquares | InSample:
         """Choose where errors come from, as ``cv`` says."""
@@ -138,9 +137,9 @@ def _predictions(model: Any, X: Any) -> Array:
     return np.asarray(model.predict(X), dtype=np.float64).ravel()
 
 
-def estimate_of(found: Result, n: float) -> FractionEstimate:
-    """Say what the evidence from n rows means."""
-    evidence = found.evidence
+def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
+    """Say what the evidence behind weights from n rows means."""
+    evidence = weighting.evidence
     if evidence.trusted:
         reason = (
             f"Outliers explain the errors better than one law does, by {evidence.score:.1f} standard errors."
@@ -155,7 +154,11 @@ def estimate_of(found: Result, n: float) -> FractionEstimate:
     if n < AMPLE:
         return FractionEstimate(1.0, 0.0, False, f"Nothing points to outliers, but {n:.0f} rows are few.")
     if evidence.open:
-        done = "rows with large errors have a bounded influence" if found.soft else "all rows count alike"
+        done = (
+            "rows with large errors have a bounded influence"
+            if weighting.kind == "bounded"
+            else "all rows count alike"
+        )
         return FractionEstimate(
             1.0, 0.0, False, f"One law explains the errors about as well as outliers do: {done}."
         )

@@ -55,8 +55,8 @@ MOST_STEPS, FEW_STEPS = 60, 10
 """Steps of a maximum-likelihood fit, and of one from each place where outliers may be, of which the best goes on."""
 POINTS = 400
 """Points on each side at which the probability of being an inlier is computed; between them it is interpolated."""
-NOMINAL = 0.01
-"""Where no outliers were found, as many are assumed for ranking."""
+NOMINAL, WIDE = 0.01, 10.0
+"""Where no outliers are proven, as many are assumed for ranking, so many times as wide as the others."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,19 @@ class Evidence:
         return self.score > OPEN
 
     def probability(self, errors: Array, predictions: Array) -> Array:
-        """Return each row's probability of being an inlier, which never rises with the size of its error.
+        """Return each row's probability of being an inlier, which never rises with the size of its error."""
+        return _monotone(self.two, errors / self.scale.at(predictions), self.reach)
 
-        Where nothing points to outliers, a nominal share of them, ten times as wide, still ranks the rows.
+    def nominal_probability(self, errors: Array) -> Array:
+        """Rank rows by the size of their errors alone, where no outliers are proven.
+
+        The probability if there were a nominal share of outliers with the same, but a wider law.
         """
-        u = errors / self.scale.at(predictions)
-        if self.suspected:
-            return _monotone(self.two, u, self.reach)
-        wide = self.one[:1], np.log(10 * np.exp(self.one[1:3]).mean(keepdims=True))
-        nominal = np.concatenate((self.one, *wide, [math.log(1 / NOMINAL - 1)]))
-        return _monotone(nominal, u, self.reach)
+        unit = math.exp(float(np.median(self.scale.log_scale))) * float(np.exp(self.one[1:3]).mean())
+        square, nu = (errors / unit) ** 2, math.exp(self.one[3])
+        tails = np.log1p(square / nu) - np.log1p(square / (nu * WIDE**2))
+        inside = expit(math.log(WIDE / NOMINAL - WIDE) - (nu + 1) / 2 * tails)
+        return np.asarray(inside / (1 + 1e-9 * np.sqrt(square)))
 
 
 def examine(
@@ -168,6 +171,7 @@ def examine(
     frequency: Array,
     share: float | None = None,
     last: Evidence | None = None,
+    inside: Array | None = None,
 ) -> Evidence:
     """Fit one law and two groups to the errors of a fit, and compare them.
 
@@ -178,6 +182,8 @@ def examine(
         frequency: How many rows each stands for.
         share: The share of inliers, if it is given.
         last: The evidence of a similar fit, where this one starts.
+        inside: How far each row is believed to be an inlier: the local scale is theirs. Where outliers are the
+            majority, that of all rows would be the scale of the outliers.
 
     Returns:
         The evidence.
@@ -192,36 +198,38 @@ def examine(
         >>> found.trusted, round(found.share, 2)
         (True, 0.9)
     """
-    counted = without_atoms(targets, frequency)
-    atoms = bool((counted < frequency).any())
+    atoms = bool((without_atoms(targets, frequency) < frequency).any())
     # Repeated rows are one piece of evidence, and with atoms about, so are rows with equal targets.
     group = np.unique(targets + (0 if atoms else 1j * predictions), return_inverse=True)[1]
-    if np.count_nonzero(counted) < FEWEST:
-        counted = frequency
+    counted = that_tell_a_scale(targets, frequency)
     floor = 1e-13 * weighted_median(np.abs(targets), frequency) + 1e-300
     spread = errors + _rounding(targets, frequency)
-    scale = LocalScale.of(spread, predictions, counted, floor)
+    scale = LocalScale.of(spread, predictions, counted if inside is None else counted * inside, floor)
     at = scale.at(predictions)
     u, reach = spread / at, float(np.abs(errors / at).max())
-    one, two, score = _compare(u, frequency, group, share, last)
+    begin: tuple[Array | None, Array | None] = (None, None) if last is None else (last.one, last.two)
+    if last is None and inside is not None:
+        begin = None, _groups(u, frequency, inside)
+    one, two, score = _compare(u, frequency, group, share, begin)
     if atoms:
         # What is claimed must hold with the atoms and without them.
-        score = min(score, _compare(u, counted, group, share, None)[2])
+        score = min(score, _compare(u, counted, group, share, (None, None if inside is None else two))[2])
     density, _, probability = _mixture(two, u)
-    inside = float(frequency @ probability / frequency.sum())
-    slope = probability / inside - (1 - probability) / max(1 - inside, 1e-9)
+    found = float(frequency @ probability / frequency.sum())
+    slope = probability / found - (1 - probability) / max(1 - found, 1e-9)
     error = 1 / math.sqrt(max(float(frequency @ slope**2), 4.0))
     likelihood = float(frequency @ (density - np.log(at)))
-    return Evidence(score, inside, error, scale, one, two, likelihood, reach)
+    return Evidence(score, found, error, scale, one, two, likelihood, reach)
 
 
 def _compare(
-    u: Array, counted: Array, group: Array, share: float | None, last: Evidence | None
+    u: Array, counted: Array, group: Array, share: float | None, begin: tuple[Array | None, Array | None]
 ) -> tuple[Array, Array, float]:
     """Return the single law, the two groups, and the gain of these in its standard errors."""
     centers, counts = _bins(u[counted > 0], counted[counted > 0])
-    one = _fit_one(centers, counts, None if last is None else last.one)
-    two = _fit_two(centers, counts, share, None if last is None else last.two)
+    two = _fit_two(centers, counts, share, begin[1])
+    # What one law can do alone is at least what it does beside outliers.
+    one = _fit_one(centers, counts, (begin[0], two[:4]))
     gains = counted * (_mixture(two, u)[0] - _two_piece(one, u)[0])
     # Two groups have three parameters more: Schwarz's penalty.
     gain = float(gains.sum()) - 1.5 * math.log(max(float(counted.sum()), 2.0))
@@ -254,6 +262,12 @@ def without_atoms(targets: Array, frequency: Array) -> Array:
     shared = np.bincount(group, frequency)
     atom = shared > max(ATOM_SHARE * float(frequency.sum()), ATOM_RATIO * float(np.median(shared)))
     return np.where(atom[group], 0.0, frequency)
+
+
+def that_tell_a_scale(targets: Array, frequency: Array) -> Array:
+    """Return how many rows each counts for in the scale of errors: atoms do not, if the others are enough."""
+    counted = without_atoms(targets, frequency)
+    return counted if np.count_nonzero(counted) >= FEWEST else frequency
 
 
 def _rounding(targets: Array, frequency: Array) -> Array:
@@ -356,10 +370,12 @@ def _maximize(
 _LAW = [(-20.0, 20.0), (math.log(SMALLEST_SCALE), 5.0), (math.log(SMALLEST_SCALE), 5.0)]
 
 
-def _fit_one(u: Array, counts: Array, start: Array | None) -> Array:
-    """Fit the single law."""
-    first = np.array([0.0, 0.0, 0.0, math.log(4.0)]) if start is None else start
-    return _maximize(_two_piece, first, [*_LAW, tuple(np.log(DEGREES))], u, counts)[1]
+def _fit_one(u: Array, counts: Array, starts: tuple[Array | None, Array]) -> Array:
+    """Fit the single law, from several places."""
+    bounds = [*_LAW, tuple(np.log(DEGREES))]
+    usual = np.array([0.0, 0.0, 0.0, math.log(4.0)])
+    tried = (_maximize(_two_piece, usual if each is None else each, bounds, u, counts) for each in starts)
+    return max(tried, key=lambda found: found[0])[1]
 
 
 def _fit_two(u: Array, counts: Array, share: float | None, start: Array | None) -> Array:
@@ -377,6 +393,16 @@ def _fit_two(u: Array, counts: Array, share: float | None, start: Array | None) 
         tried = [_maximize(_mixture, each, bounds, u, counts, FEW_STEPS) for each in _places(u, counts)]
         start = max(tried, key=lambda found: found[0])[1]
     return _maximize(_mixture, start, bounds, u, counts)[1]
+
+
+def _groups(u: Array, frequency: Array, inside: Array) -> Array:
+    """Return parameters of two groups, of which one is known."""
+    outside = frequency * (1 - np.clip(inside, 0.0, 1.0)) + 1e-12
+    share = float(np.clip(1 - outside.sum() / frequency.sum(), 0.2, 0.99))
+    at = weighted_median(u, outside)
+    width = MAD * weighted_median(np.abs(u - at), outside)
+    scales = [0.0, 0.0, math.log(8)]
+    return np.array([0.0, *scales, at, math.log(max(width, 1.0)), math.log(share / (1 - share))])
 
 
 def _places(u: Array, counts: Array) -> Iterator[Array]:

@@ -4,10 +4,14 @@
    that loss. Its errors are examined (:mod:`inlier.sklearn._residuals`).
 2. While outliers are suspected: fit with the probability of being an inlier, and examine again. That is the EM
    algorithm for the mixture of both groups, and the mean weight is the share of inliers: the paper's Rule 1.
-3. For least squares other beginnings are tried too (:mod:`inlier.sklearn._starts`): outliers that agree with each
-   other may have attracted the first fit. One of them is taken if its outliers are trusted and the errors more likely.
+3. For least squares the best of several other beginnings is tried too (:mod:`inlier.sklearn._starts`): outliers that
+   agree with each other may have attracted the first fit. It is taken if its outliers are trusted and the errors more
+   likely.
 4. Where outliers remain an open question, Huber's weights are kept if they are cheap even when everything is clean: the
    predictions of both fits, each without the row itself, tell that before anything is decided about the errors.
+
+Many equal targets (zeros, a cap) say nothing about the scale of errors: without them Huber's bound is not drawn to
+them, and costs little on counts.
 
 Reference: P. J. Huber (1964), Robust estimation of a location parameter; A. P. Dempster, N. M. Laird, D. B. Rubin
 (1977), Maximum likelihood from incomplete data via the EM algorithm; Algorithm 1 of the paper.
@@ -29,11 +33,10 @@ from inlier.sklearn._extension import (
     extend,
     huber_limit,
     huber_weights,
-    with_limit,
 )
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
-from inlier.sklearn._residuals import Evidence, examine
-from inlier.sklearn._starts import starts
+from inlier.sklearn._residuals import Evidence, examine, that_tell_a_scale
+from inlier.sklearn._starts import MARGIN, better_start
 
 TOLERANCE = 1e-3
 """Iterations end when the mean change of a weight is below this."""
@@ -41,13 +44,10 @@ HUBER_TOLERANCE = 2e-4
 HUBER_STEPS, EM_STEPS = 60, 10
 """The most iterations of least squares."""
 AFFORDABLE = 0.04
-"""A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error."""
-NOT_FOOLED = 0.8
-"""With more inliers than this, proven, Huber's fit was not led astray by outliers."""
-TRIAL_STEPS, MARGIN = 1, 5.0
-"""So many for each other beginning, and the gain in log-likelihood that it needs."""
-FEW_STEPS = 1
-"""EM steps where a fit is expensive."""
+"""A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error;
+`python -m benchmarks.regressor_constants`."""
+FEW_STEPS, ROBUST_ENOUGH = 1, 0.8
+"""EM steps where a fit is expensive; none with more inliers, proven, than this if the absolute error was fitted."""
 SUBSAMPLE, LARGE = 2500, 15_000
 """With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
 
@@ -82,20 +82,27 @@ class First:
     Args:
         fit: The fit.
         weights: Huber's weights.
+        limit: The size of an error from which on they are below 1.
         n_iter: The number of fits.
-        price: What these weights cost if everything is clean: the mean squared distance between the predictions of
-            this fit and of the unweighted one, each without the row itself, per mean squared error of the latter.
+        unweighted: The errors of the unweighted fit, each without the row itself.
     """
 
     fit: Fit
     weights: Array
+    limit: float
     n_iter: int
-    price: float = math.inf
+    unweighted: Array
 
-    @property
-    def advisable(self) -> bool:
-        """Whether a bounded influence is worth its price where outliers are an open question."""
-        return self.price <= AFFORDABLE
+
+@dataclass(frozen=True)
+class Examined:
+    """A fit, the weights that it has, its errors, what they say, and the number of fits so far."""
+
+    fit: Fit
+    weights: Array
+    errors: Array
+    evidence: Evidence
+    n_iter: int
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,8 @@ class Result:
     """Weights, and what they rest on.
 
     Args:
-        first: The robust first fit.
-        bounded: Huber's weights; of a large table, those that are called for.
+        weighting: How weights follow from errors.
+        weights: The weights of the last fit.
         probability: The probability of being an inlier.
         errors: The errors behind it.
         evidence: What they say.
@@ -112,18 +119,13 @@ class Result:
         fit: The last of them.
     """
 
-    first: First
-    bounded: Array
+    weighting: Weighting
+    weights: Array
     probability: Array
     errors: Array
     evidence: Evidence
     n_iter: int
     fit: Fit
-
-    @property
-    def soft(self) -> bool:
-        """Whether the influence of each row is to be bounded, though none is proven to be an outlier."""
-        return self.evidence.suspected or (self.evidence.open and self.first.advisable)
 
 
 def find_weights(
@@ -141,14 +143,17 @@ def find_weights(
         if variant is not None:
             # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
             learner = learner.with_estimator(variant)
-        return _refine(_first(learner, data, variant is not None), learner, data, FEW_STEPS)
+        first = _first(learner, data, variant is not None)
+        found = _refine(first, learner, data, 0)
+        if variant is None or not (found.evidence.trusted and found.evidence.share > ROBUST_ENOUGH):
+            found = _refine(first, learner, data, FEW_STEPS)
+        return _conclude(first, found, data)
     usable = np.flatnonzero(data.frequency)
     if len(usable) <= LARGE:
         return find_linear_weights(learner, data, generator)
     chosen = usable[subsample(len(usable), generator)]
-    small = data.rows(chosen)
-    part = find_linear_weights(learner.rows(chosen), small, generator)
-    return _extend(part, begin_extension(part, small), learner, data)
+    part = find_linear_weights(learner.rows(chosen), data.rows(chosen), generator)
+    return _extend(part, begin_extension(part), learner, data)
 
 
 def subsample(rows: int, generator: np.random.RandomState) -> Array:
@@ -165,42 +170,34 @@ def subsample(rows: int, generator: np.random.RandomState) -> Array:
 
 
 def find_linear_weights(learner: LeastSquares, data: Data, generator: np.random.RandomState) -> Result:
-    """Least squares: from Huber's fit, and from others that may be better."""
+    """Least squares: from Huber's fit, and from another that may be better."""
     first = _first(learner, data)
     best = _refine(first, learner, data, EM_STEPS)
-    if best.evidence.trusted and best.evidence.share > NOT_FOOLED:
-        return best
-    found = best
-    for weights in starts(learner, data.frequency, generator):
+    # That many equal targets agree on a fit says nothing about the rest.
+    counted = that_tell_a_scale(data.y, data.frequency)
+    weights = better_start(learner, counted, first.weights, generator)
+    if weights is not None:
         begin = replace(first, fit=learner.fit(weights * data.sample_weight))
-        other = _refine(begin, learner, data, TRIAL_STEPS)
-        likelier = other.evidence.log_likelihood > found.evidence.log_likelihood + MARGIN
+        other = _refine(begin, learner, data, EM_STEPS, weights)
+        likelier = other.evidence.log_likelihood > best.evidence.log_likelihood + MARGIN
         if likelier and (other.evidence.trusted or data.share is not None):
-            found = other
-    return best if found is best else _refine(first, learner, data, EM_STEPS, found)
+            best = other
+    return _conclude(first, best, data)
 
 
 def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -> First:
     """Fit with Huber's weights, until they settle; once if the learner is robust itself."""
-    weights = np.ones(len(data.y))
+    counted = that_tell_a_scale(data.y, data.frequency)
     steps = 1 if robust else HUBER_STEPS if isinstance(learner, LeastSquares) else FEW_STEPS + 1
-    n_iter, settled, unweighted = 0, False, weights
+    weights, unweighted, n_iter, settled = np.ones(len(data.y)), None, 0, False
     while not settled and n_iter < steps:
         fit = learner.fit(weights * data.sample_weight)
-        unweighted = unweighted if n_iter else _left_out(fit, weights, data)
-        old, weights = weights, _huber(data.y - fit.predictions, data.frequency)
+        unweighted = _left_out(fit, weights, data) if unweighted is None else unweighted
+        limit = huber_limit((data.y - fit.predictions) ** 2, counted)
+        old, weights = weights, huber_weights(data.y - fit.predictions, limit)
         n_iter, settled = n_iter + 1, bool(np.abs(weights - old).mean() <= HUBER_TOLERANCE)
-    first = First(fit, weights, n_iter)
-    # Whether its weights suit a fit of the squared error is not known of a learner with another loss.
-    if robust:
-        return first
-    return replace(first, price=_price(unweighted, _left_out(fit, weights, data), data.frequency))
-
-
-def _price(unweighted: Array, bounded: Array, frequency: Array) -> float:
-    """Return what a bounded influence costs if everything is clean; see :class:`First`."""
-    distance, square = float(frequency @ (unweighted - bounded) ** 2), float(frequency @ unweighted**2)
-    return distance / max(square, 1e-300)
+    assert unweighted is not None
+    return First(fit, weights, limit, n_iter, unweighted)
 
 
 def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
@@ -208,61 +205,81 @@ def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
     return np.asarray((data.y - fit.predictions) / (1 - np.minimum(fit.leverage * weights, 0.99)))
 
 
-def _huber(errors: Array, frequency: Array) -> Array:
-    """Huber's weights at the scale that belongs to them."""
-    return huber_weights(errors, huber_limit(errors**2, frequency))
-
-
 def _refine(
-    first: First, learner: LeastSquares | InSample, data: Data, steps: int, last: Result | None = None
-) -> Result:
+    first: First, learner: LeastSquares | InSample, data: Data, steps: int, inside: Array | None = None
+) -> Examined:
     """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for."""
     fit, n_iter, weights, evidence = first.fit, first.n_iter, first.weights, None
-    if last is not None:
-        fit, n_iter, weights, evidence = last.fit, last.n_iter, last.probability, last.evidence
     for step in range(steps + 1):
         errors = _left_out(fit, weights, data)
-        evidence = examine(errors, data.y - errors, data.y, data.frequency, data.share, evidence)
-        probability = evidence.probability(errors, data.y - errors)
+        evidence = examine(errors, data.y - errors, data.y, data.frequency, data.share, evidence, inside)
         if step == steps or not (evidence.suspected or data.share is not None):
             break
-        if step > 1 and np.abs(probability - weights).mean() <= TOLERANCE:
+        old, weights = weights, evidence.probability(errors, data.y - errors)
+        if step > 1 and np.abs(weights - old).mean() <= TOLERANCE:
+            weights = old
             break
-        weights = probability
         fit = learner.fit(weights * data.sample_weight)
+        inside = None if inside is None else weights
         n_iter += 1
     assert evidence is not None
-    return Result(first, first.weights, probability, errors, evidence, n_iter, fit)
+    return Examined(fit, weights, errors, evidence, n_iter)
 
 
-def begin_extension(part: Result, data: Data) -> Extension:
-    """Return where the rounds with all rows begin: the coefficients and the law of a subsample, which are in one unit.
+def _conclude(first: First, found: Examined, data: Data) -> Result:
+    """Decide about the weights: the probability of being an inlier if outliers are proven, else a bounded influence."""
+    evidence, fit, errors, n_iter = found.evidence, found.fit, found.errors, found.n_iter
+    if evidence.trusted or data.share is not None:
+        weights = probability = evidence.probability(errors, data.y - errors)
+        return Result(Weighting("probability", evidence), weights, probability, errors, evidence, n_iter, fit)
+    bounded = bound_influence(first, evidence, data)
+    kind: Kind = "equal" if math.isinf(bounded.limit) else "bounded"
+    weighting = Weighting(kind, evidence, bounded.limit)
+    errors = _left_out(first.fit, first.weights, data)
+    probability = evidence.nominal_probability(errors)
+    return Result(weighting, bounded.weights, probability, errors, evidence, n_iter, bounded.fit)
 
-    Args:
-        part: The weights of the subsample.
-        data: Its targets and weights.
+
+def bound_influence(first: First, evidence: Evidence, data: Data) -> First:
+    """Return the fit whose influences are as bounded as the evidence calls for; see the top of this file."""
+    unbounded = replace(first, weights=np.ones(len(data.y)), limit=math.inf)
+    if evidence.suspected:
+        return first
+    # Whether its weights suit a fit of the squared error is not known of a learner with another loss.
+    if not evidence.open or first.n_iter == 1:
+        return unbounded
+    return first if bounding_price(first, data) <= AFFORDABLE else unbounded
+
+
+def bounding_price(bounded: First, data: Data) -> float:
+    """Return what a bounded influence costs if everything is clean.
+
+    The mean squared distance between the predictions of the bounded fit and of the unweighted one, each without the row
+    itself, per mean squared error of the latter.
     """
+    errors = _left_out(bounded.fit, bounded.weights, data)
+    distance = float(data.frequency @ (bounded.unweighted - errors) ** 2)
+    return distance / max(float(data.frequency @ bounded.unweighted**2), 1e-300)
+
+
+def begin_extension(part: Result) -> Extension:
+    """Return where the rounds with all rows begin: the coefficients and the weights of a subsample."""
     assert part.fit.coefficients is not None
-    trusted = part.evidence.trusted or data.share is not None
-    kind: Kind = "probability" if trusted else "bounded" if part.soft else "equal"
-    unit = float(np.mean(part.errors**2)) or 1.0
-    return Extension(part.fit.coefficients, Weighting(kind, part.evidence), unit)
+    return Extension(part.fit.coefficients, part.weighting)
 
 
 def _extend(part: Result, begin: Extension, learner: LeastSquares, data: Data) -> Result:
     """Go on with all rows."""
-    rows, state = InMemory(learner, data.sample_weight, data.frequency), begin
-    for after in extend(begin, rows):
+    state = begin
+    for after in extend(begin, InMemory(learner, data.sample_weight)):
         state = after
-    state = with_limit(state, rows)
     predictions = learner.predict(state.coefficients)
     errors = data.y - predictions
-    return Result(
-        part.first,
-        state.weighting(errors, predictions),
-        part.evidence.probability(errors, predictions),
-        errors,
-        part.evidence,
-        part.n_iter + state.done,
-        Fit(predictions, 0.0, state.coefficients),
+    return replace(
+        part,
+        weights=state.weighting(errors, predictions),
+        probability=state.weighting.probability(errors, predictions),
+        errors=errors,
+        n_iter=part.n_iter + state.done,
+        fit=Fit(predictions, 0.0, state.coefficients),
     )

@@ -5,7 +5,8 @@ Outliers with a pattern (leverage points, a second line, one side) attract Huber
 - the rows above the unweighted fit, those below it, and those with central inputs;
 - exact fits of random elemental subsets, the most promising of them, where unknowns are few.
 
-Each is concentrated: fit, keep the rows that agree best with the fit, fit again. How well rows agree needs no fraction:
+Each is concentrated, and Huber's fit too: fit, keep the rows that agree best with the fit, fit again. How well rows
+agree needs no fraction:
 if h of n errors lie within radius rho, and the others anywhere within R, then
 
     gain = max over h of  h log(h / n) + (n - h) log(1 - h / n) - (h - p) log(rho_h / R)
@@ -31,34 +32,37 @@ SUBSETS, MOST_UNKNOWNS = 300, 12
 ROWS, KEPT, STEPS = 1000, 4, 3
 """So many rows score a subset; so many of the best are concentrated, in so many steps."""
 FEWEST_PER_UNKNOWN = 4
+MARGIN = 5.0
+"""The gain in log-likelihood that another beginning needs."""
 
 
-def starts(learner: LeastSquares, frequency: Array, generator: np.random.RandomState) -> Iterator[Array]:
-    """Yield the concentrated halves, and the best concentrated subset.
+def better_start(
+    learner: LeastSquares, frequency: Array, weights: Array, generator: np.random.RandomState
+) -> Array | None:
+    """Return the rows that agree best, if they are others than those that agree with a given fit.
 
     Args:
         learner: The least-squares problem.
         frequency: How many rows each stands for.
+        weights: The weights of the given fit.
         generator: Draws the subsets.
 
-    Yields:
-        Which rows agree, as weights.
+    Returns:
+        Which rows agree, as weights; None if no other beginning gains as much more as MARGIN.
     """
     if np.count_nonzero(frequency) < 2 * FEWEST_PER_UNKNOWN * learner.unknowns:
-        return
-    unweighted = np.abs(learner.y - learner.fit(frequency, False).predictions)
-    radius = 1.5 * float(np.quantile(unweighted[frequency > 0], 0.95)) or 1.0
-    for weights in _halves(learner, frequency):
-        yield _concentrate(learner, frequency, radius, weights)[1]
-    subsets = _subsets(learner, frequency, radius, generator)
-    if subsets:
-        concentrated = [_concentrate(learner, frequency, radius, weights) for weights in subsets]
-        yield max(concentrated, key=lambda found: found[0])[1]
-
-
-def _halves(learner: LeastSquares, frequency: Array) -> Iterator[Array]:
-    """Yield the rows above the unweighted fit, those below it, and those with central inputs."""
+        return None
     errors = learner.y - learner.fit(frequency, False).predictions
+    radius = 1.5 * float(np.quantile(np.abs(errors)[frequency > 0], 0.95)) or 1.0
+    given = frequency * weights
+    others = [*_halves(learner, frequency, errors), *_subsets(learner, frequency, radius, generator)]
+    concentrated = (_concentrate(learner, frequency, radius, each) for each in (given, *others))
+    gain, best = max(concentrated, key=lambda found: found[0])
+    return best if gain > _concentrate(learner, frequency, radius, given, 1)[0] + MARGIN else None
+
+
+def _halves(learner: LeastSquares, frequency: Array, errors: Array) -> Iterator[Array]:
+    """Yield the rows above the unweighted fit, those below it, and those with central inputs."""
     usable = frequency > 0
     middle = np.median(errors[usable])
     yield frequency * (errors > middle)
@@ -95,11 +99,11 @@ def _subsets(
 
 
 def _concentrate(
-    learner: LeastSquares, frequency: Array, radius: float, weights: Array
+    learner: LeastSquares, frequency: Array, radius: float, weights: Array, steps: int = STEPS
 ) -> tuple[float, Array]:
     """Alternate between fitting and keeping the rows that agree best; return the gain, and them as weights."""
     best = -np.inf
-    for _ in range(STEPS):
+    for _ in range(steps):
         size = np.abs(learner.y - learner.fit(weights, False).predictions)
         ranked, _, gains = _gains(size, frequency, learner.unknowns, radius)
         place = int(gains.argmax())

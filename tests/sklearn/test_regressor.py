@@ -1,5 +1,7 @@
 """AdaptiveRegressor: it leaves clean data alone, fits the inliers, and says how many there are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -15,7 +17,13 @@ from inlier.experiments.regression.data import draw
 from inlier.sklearn import AdaptiveRegressor
 from inlier.sklearn._learners import LeastSquares
 from inlier.sklearn._residuals import examine
-from inlier.sklearn._robust import AFFORDABLE, Data, _first
+from inlier.sklearn._robust import (
+    AFFORDABLE,
+    Data,
+    _first,
+    bound_influence,
+    bounding_price,
+)
 from tests.sklearn.problems import line
 
 
@@ -116,17 +124,62 @@ def test_the_price_of_a_bounded_influence_is_that_on_clean_data():
     ones, prices = np.ones(2000), {}
     for law in (rounded, heavy_tailed, skewed):
         y = law(rng, x)
-        first = _first(LeastSquares(x, y), Data(y, ones, ones, None))
+        data = Data(y, ones, ones, None)
+        first = _first(LeastSquares(x, y), data)
         x_test = rng.normal(size=(20_000, 3))
         y_test = law(rng, x_test)
         bounded = LinearRegression().fit(x, y, sample_weight=first.weights)
         unweighted = LinearRegression().fit(x, y)
         loss = [np.mean((m.predict(x_test) - y_test) ** 2) for m in (bounded, unweighted)]
-        prices[law] = first.price, loss[0] / loss[1] - 1
+        prices[law] = bounding_price(first, data), loss[0] / loss[1] - 1
     assert max(prices[rounded]) < 0.01
     assert prices[heavy_tailed][0] < AFFORDABLE
     assert min(prices[skewed]) > AFFORDABLE
     assert abs(prices[skewed][0] - prices[skewed][1]) < 0.5 * prices[skewed][1]
+
+
+def test_clean_targets_that_agree_on_a_cap_are_no_consensus():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 3))
+    y = np.clip(2 * x[:, 0] + 2 * rng.normal(size=2000), 0, 2)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert model.inlier_fraction_ > 0.9
+
+
+def test_many_zeros_do_not_draw_a_bounded_influence_to_them():
+    """Of a count that is mostly 0 Huber's scale would be that of the zeros, and nearly all others bounded."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 3))
+    y = rng.poisson(0.6 * np.exp(0.3 * x[:, 0])).astype(float)
+    ones = np.ones(2000)
+    data = Data(y, ones, ones, None)
+    first = _first(LeastSquares(x, y), data)
+    assert first.weights[y == 1].min() == 1
+    assert bounding_price(first, data) < 0.01
+
+
+def test_a_bound_that_is_too_expensive_needs_a_suspicion():
+    """Slips in a skewed target: Huber's bound would cost too much if they were right."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, 3))
+    y, ones = np.exp(0.5 * (x[:, 0] + rng.normal(size=400))), np.ones(400)
+    y[rng.random(400) < 0.2] *= 10
+    learner, data = LeastSquares(x, y), Data(y, ones, ones, None)
+    first = _first(learner, data)
+    assert bounding_price(first, data) > 2 * AFFORDABLE
+    evidence = examine(first.unweighted, y - first.unweighted, y, ones)
+    for score, is_bounded in ((-9.0, False), (0.0, False), (2.0, True)):
+        found = bound_influence(first, replace(evidence, score=score), data)
+        assert bool((found.weights < 1).any()) == is_bounded
+
+
+def test_rows_are_ranked_by_the_size_of_their_errors_where_nothing_is_proven():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = skewed(rng, x)
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert not model.fraction_estimate_.trusted or model.inlier_fraction_ == 1
+    assert (np.diff(model.inlier_probability_[np.argsort(model.losses_)]) < 0).all()
 
 
 # -- the fit -----------------------------------------------------------------------------------------------
@@ -173,6 +226,15 @@ def test_many_samples_are_fitted_as_well_as_few(seed):
     assert error_ratio(model, x, y, bad, x @ w) < 1.2
     assert abs(model.inlier_fraction_ - 0.6) < 0.02
     assert model.fraction_estimate_.trusted
+
+
+def test_outliers_that_are_the_majority_on_one_side():
+    """Their scale is not that of the inliers, and Huber's fit is theirs."""
+    x, y, bad, w = line(2000, 0.6, dimension=3)
+    y[bad] = x[bad] @ w + np.random.default_rng(1).uniform(5, 15, size=bad.sum())
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert np.abs(model.estimator_.coef_ - w).max() < 0.05
+    assert abs(model.inlier_fraction_ - 0.4) < 0.03
 
 
 @pytest.mark.parametrize("outliers", [0.0, 0.3])
