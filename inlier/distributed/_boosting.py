@@ -13,6 +13,7 @@ A fold is left out by weights of 0, so nothing is read or binned again. Finished
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -160,7 +161,7 @@ class BoostClassification:
             rounds.append(worker.gather(label=worker.y, probability=found[-1]))
             # The second round is one without what is doubtful; how much of the weights is used counts at the end.
             likely = (1.0, 1.0) if self.used and name == ROUNDS[0] else self.likely
-            noise = worker.agree(lambda likely=likely: label_weights(rounds, share, likely))
+            noise = worker.agree(partial(label_weights, rounds, share, likely))
             weights = noise.weights(np.mean(found, axis=0), label)
             held = allreduce(np.bincount(label, weights, classes))
             counted = allreduce(np.bincount(label, minlength=classes).astype(np.float64))

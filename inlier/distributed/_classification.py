@@ -109,11 +109,10 @@ class LabelWeights:
         ones = np.ones(len(label))
         model = LabelModel.fit(label, probability, ones)
         if_noisy = model.channel(noisy=True)
-        is_given = share is not None and share < 1
-        shift = shift_for_mean(if_noisy.clean(label, probability), ones, share) if is_given else 0.0
-        return cls(
-            fits, model.channel(noisy=False), if_noisy, *likely, np.ones(probability.shape[1]), shift
-        )
+        shift = 0.0
+        if share is not None and share < 1:
+            shift = shift_for_mean(if_noisy.clean(label, probability), ones, share)
+        return cls(fits, model.channel(noisy=False), if_noisy, *likely, np.ones(probability.shape[1]), shift)
 
     def probability(self, x: Array) -> Array:
         """Return the class probabilities of the fits, averaged."""
