@@ -139,16 +139,18 @@ def find_weights(
         variant: The estimator with the absolute error as its loss, or None if it has none.
         generator: Draws subsamples and subsets.
     """
+    usable = np.flatnonzero(data.frequency)
     if not isinstance(learner, LeastSquares):
         if variant is not None:
             # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
             learner = learner.with_estimator(variant)
+        # Such a model never represents the data exactly, and of enough rows any misfit is significant.
+        rows = usable if len(usable) <= SUBSAMPLE else usable[subsample(len(usable), generator)]
         first = _first(learner, data, variant is not None)
-        found = _refine(first, learner, data, 0)
+        found = _refine(first, learner, data, 0, rows=rows)
         if variant is None or not (found.evidence.trusted and found.evidence.share > ROBUST_ENOUGH):
-            found = _refine(first, learner, data, FEW_STEPS)
+            found = _refine(first, learner, data, FEW_STEPS, rows=rows)
         return _conclude(first, found, data)
-    usable = np.flatnonzero(data.frequency)
     if len(usable) <= LARGE:
         return find_linear_weights(learner, data, generator)
     chosen = usable[subsample(len(usable), generator)]
@@ -206,13 +208,31 @@ def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
 
 
 def _refine(
-    first: First, learner: LeastSquares | InSample, data: Data, steps: int, inside: Array | None = None
+    first: First,
+    learner: LeastSquares | InSample,
+    data: Data,
+    steps: int,
+    inside: Array | None = None,
+    rows: Array | None = None,
 ) -> Examined:
-    """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for."""
+    """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for.
+
+    Args:
+        first: The fit.
+        learner: What is fitted.
+        data: Targets and weights.
+        steps: The most further fits.
+        inside: How far each row is believed to be an inlier.
+        rows: The rows that are examined; all by default.
+    """
+    examined = data if rows is None else data.rows(rows)
     fit, n_iter, weights, evidence = first.fit, first.n_iter, first.weights, None
     for step in range(steps + 1):
         errors = _left_out(fit, weights, data)
-        evidence = examine(errors, data.y - errors, data.y, data.frequency, data.share, evidence, inside)
+        seen = errors if rows is None else errors[rows]
+        evidence = examine(
+            seen, examined.y - seen, examined.y, examined.frequency, data.share, evidence, inside
+        )
         if step == steps or not (evidence.suspected or data.share is not None):
             break
         old, weights = weights, evidence.probability(errors, data.y - errors)

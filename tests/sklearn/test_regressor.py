@@ -373,3 +373,13 @@ def test_integer_sample_weights_are_repetitions_and_zero_is_absence():
     rows = np.repeat(np.arange(200), frequency)
     repeated = AdaptiveRegressor(random_state=0).fit(x[rows], y[rows])
     np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), rtol=1e-2, atol=0.02)
+
+
+def test_what_trees_cannot_follow_is_no_outlier_however_many_rows_show_it():
+    """With enough rows any misfit is significant: errors are larger where a product of two inputs is."""
+    rng = np.random.default_rng((0, 0))
+    x = rng.normal(size=(40_000, 6))
+    y = x[:, :3].sum(1) + 2 * np.sin(2 * x[:, 3]) + x[:, 4] * x[:, 5] + 0.3 * rng.normal(size=40_000)
+    model = AdaptiveRegressor(HistGradientBoostingRegressor(random_state=0), random_state=0).fit(x, y)
+    assert (model.weights_ == 1).all()
+    assert model.inlier_fraction_ == 1
