@@ -29,10 +29,9 @@ from inlier.fit._outputs import check_output_folder
 from inlier.fit._pipeline import base_model, robust_model
 from inlier.fit._table_fit import TableFitOptions, check_options
 from inlier.fit._tables import FIRST_ROW, TableFile, check_columns
-from inlier.sklearn._robust import LARGE
 
 ON_ERROR = ("raise", "skip")
-IN_MEMORY = {"regression": LARGE, "classification": SUBSAMPLE}
+IN_MEMORY = {"regression": 15_000, "classification": SUBSAMPLE}
 """So many rows are fitted in memory: the decisions about more are made on a part of them anyway."""
 STEPS = 10
 """Number of steps that :func:`fit` shows, about."""

@@ -48,8 +48,9 @@ AFFORDABLE = 0.04
 `python -m benchmarks.regressor_constants`."""
 FEW_STEPS, ROBUST_ENOUGH = 1, 0.8
 """EM steps where a fit is expensive; none with more inliers, proven, than this if the absolute error was fitted."""
-SUBSAMPLE, LARGE = 2500, 15_000
-"""With more than LARGE rows, all decisions are made on a subsample: they do not get better with more."""
+SUBSAMPLE = 2500
+"""Decisions are made on no more rows than this: no model represents its data exactly, and of enough rows any misfit is
+significant (`python -m benchmarks.misfits`)."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +145,13 @@ def find_weights(
         if variant is not None:
             # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
             learner = learner.with_estimator(variant)
-        # Such a model never represents the data exactly, and of enough rows any misfit is significant.
         rows = usable if len(usable) <= SUBSAMPLE else usable[subsample(len(usable), generator)]
         first = _first(learner, data, variant is not None)
         found = _refine(first, learner, data, 0, rows=rows)
         if variant is None or not (found.evidence.trusted and found.evidence.share > ROBUST_ENOUGH):
             found = _refine(first, learner, data, FEW_STEPS, rows=rows)
         return _conclude(first, found, data)
-    if len(usable) <= LARGE:
+    if len(usable) <= SUBSAMPLE:
         return find_linear_weights(learner, data, generator)
     chosen = usable[subsample(len(usable), generator)]
     part = find_linear_weights(learner.rows(chosen), data.rows(chosen), generator)
