@@ -88,8 +88,8 @@ def save_pipeline(pipeline: Any, path: Path) -> None:
 
 
 def _text_vectorizers(pipeline: Any) -> list[Any]:
-    """Return the fitted TF-IDF of each text column."""
-    parts = pipeline.named_steps["transform"].transformers_
+    """Return the fitted TF-IDF of each text column; a model of ready numbers has none."""
+    parts = pipeline.named_steps["transform"].transformers_ if "transform" in pipeline.named_steps else []
     return [part.vectorizer_ for _, part, _ in parts if hasattr(part, "vectorizer_")]
 
 

@@ -113,7 +113,9 @@ def test_the_output_folder_holds_the_model_the_report_and_the_record(fitted):
     record = record_of(fitted.out)
     assert record["kind"] == "images"
     assert record["classes"] == ["blue", "green", "red"]
-    assert record["inlier_fraction"] == pytest.approx(1 - RATE, abs=0.1)
+    # So few images, and a network from scratch, rank their labels but prove nothing about them.
+    assert record["inlier_fraction"] == 1
+    assert not record["trusted"]
     assert json.loads((fitted.out / "model.json").read_text()) == {
         "network": "compact",
         "size": 32,
