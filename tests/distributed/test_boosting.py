@@ -202,6 +202,7 @@ def assert_near(fitted, streamed, table):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # Actors take long to start beside other tests.
 def test_dask_gives_the_same_though_a_worker_is_killed(tmp_path, monkeypatch):
     dask = pytest.importorskip("distributed")
     monkeypatch.setattr(_xgboost, "TREES", 100)
@@ -220,6 +221,7 @@ def test_dask_gives_the_same_though_a_worker_is_killed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # Actors take long to start beside other tests.
 def test_ray_gives_the_same_though_a_worker_is_killed(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     psutil = pytest.importorskip("psutil")
