@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused an error: NumPy re-raises one that hits its buffer code as another type.
+    """Return whether Ctrl-C caused an error: NumPy, or an import in C, turns one that hits it into another type.
 
     Example:
         >>> try:

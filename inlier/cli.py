@@ -217,7 +217,7 @@ def fit(
             result = run(progress)
     except ClusterError as error:
         terminal.exit_with(str(error), 1)
-    except (KeyboardInterrupt, ValueError, OSError) as error:
+    except (KeyboardInterrupt, ImportError, ValueError, OSError) as error:
         terminal.exit_unwritten(error, folder, left)
     for line in result.notes:
         typer.echo(line)
@@ -252,7 +252,7 @@ def predict(
         from inlier.fit._tables import Limits
 
         predictions = run(folder, data, out, overwrite, encoding, Limits(max_rows, max_gigabytes))
-    except (KeyboardInterrupt, ValueError, OSError) as error:
+    except (KeyboardInterrupt, ImportError, ValueError, OSError) as error:
         terminal.exit_unwritten(error, out)
     if predictions.ignored:
         typer.echo(f"columns not used: {', '.join(map(repr, predictions.ignored))}")
@@ -278,7 +278,7 @@ def fix(
         from inlier.fit._decisions import fix_table
 
         written, fixed, dropped = fix_table(folder, decisions, out)
-    except (KeyboardInterrupt, ValueError, OSError) as error:
+    except (KeyboardInterrupt, ImportError, ValueError, OSError) as error:
         terminal.exit_unwritten(error, out)
     typer.echo(f"{fixed:,} {'row' if fixed == 1 else 'rows'} fixed, {dropped:,} dropped: {written}")
 
@@ -384,7 +384,7 @@ def suspects(
         from inlier.integrations.nerfstudio._find_pixels import find
 
         found = find(output, out)
-    except (KeyboardInterrupt, ValueError, OSError) as error:
+    except (KeyboardInterrupt, ImportError, ValueError, OSError) as error:
         terminal.exit_unwritten(
             error, out or output / "suspects", "some maps may have been written, the sheet was not"
         )

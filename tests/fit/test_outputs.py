@@ -80,11 +80,16 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["houses.csv"]
 
 
-def test_ctrl_c_that_numpy_has_turned_into_another_error_is_still_ctrl_c(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "error", [ValueError("not a valid buffer format"), ImportError("initialization failed")]
+)
+def test_ctrl_c_that_c_code_has_turned_into_another_error_is_still_ctrl_c(
+    error, tmp_path, monkeypatch, capsys
+):
     line().to_csv(tmp_path / "line.csv", index=False)
 
     def interrupted(*_, **__):
-        raise ValueError("not a valid buffer format") from KeyboardInterrupt()
+        raise error from KeyboardInterrupt()
 
     monkeypatch.setattr("inlier.sklearn.AdaptiveRegressor.fit", interrupted)
     arguments = ["fit", str(tmp_path / "line.csv"), "--target", "y", "--out", str(tmp_path / "out")]
