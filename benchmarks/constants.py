@@ -10,6 +10,9 @@ samples, by how many an estimate takes them for.
 Small groups (`PRIOR_COUNT` of `inlier/nn/_robust.py`): how far the scale of a group is from the one that many losses of
 it would give, in units of log c, by the size of the group, by how much groups differ, and by how many losses of all
 groups each is pooled with.
+
+The null model (`SETTLED` of `inlier/fraction/_null_model.py`): how far the first estimate that is trusted is from the
+truth, and how many batches it takes, by how many times the length of the running mean must have been seen.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from torch.nn import functional as F
 from benchmarks.thresholds import CLEAN
 from inlier import LossHistogram, fit_inliers, kernels
 from inlier.alternation import _pooled
+from inlier.fraction import NullModel, _null_model
 from inlier.fraction import _from_losses as rule
 from inlier.histogram import occupied
 from inlier.scale import solve_occupied
@@ -127,10 +131,30 @@ def small_groups(trials: int) -> list[str]:
     return lines
 
 
+def null_model(trials: int) -> list[str]:
+    """Lines of a table: the first trusted estimate against a null model."""
+    lines = ["| lengths of the running mean | batches | mean error | largest error |", "|---|---|---|---|"]
+    for settled in (1.0, 2.0, 3.0, 5.0):
+        errors, batches = [], []
+        with mock.patch.object(_null_model, "SETTLED", settled):
+            for truth in (0.2, 0.5, 0.8) * trials:
+                estimator, count = NullModel(), 0
+                while not estimator.estimate().trusted:
+                    outlier = torch.rand(1024) > truth
+                    losses = torch.where(outlier, 1.0, 0.1) * torch.rand(1024)
+                    estimator.compare(losses, torch.rand(1024))
+                    count += 1
+                errors.append(abs(estimator.estimate().value - truth))
+                batches.append(count)
+        mean, number = sum(errors) / len(errors), sum(batches) / len(batches)
+        lines.append(f"| {settled:g} | {number:.0f} | {mean:.3f} | {max(errors):.3f} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
-    studies = {study.__name__: study for study in (small_groups, repeated, acceptance)}
+    studies = {study.__name__: study for study in (small_groups, repeated, null_model, acceptance)}
     parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
     arguments = parser.parse_args()
     trials = arguments.trials

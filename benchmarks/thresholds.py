@@ -13,19 +13,22 @@ networks of many accuracies, 2 to 100 classes, symmetric noise of 0 to 60 % (non
 
 From scratch: networks that begin from nothing, 6 epochs, 2 to 20 classes that overlap more or less, in every other
 problem one of them rare; how many trainings were weighted at all, trusted estimates that are wrong, and the accuracy
-beside unweighted training, in points.
+beside unweighted training, in points. Class constants: the same networks at 40 % noise, by the epochs before weights
+that add up to a given fraction count, and by how far frequencies of classes correct predictions.
 
 Patience: trainings from the first step on, by how many fits in a row must agree before Robust acts on one (patience
 divided by the fraction). Clean: classifiers of 5 to 80 classes with more or less overlap and learning rate, where what
 is not learned yet looks like outliers; an alarm is a fraction below 0.95 that was acted on at any time. Contaminated:
 linear regressions with 10 to 80 % outliers of 5 to 20 times the noise; a miss is a last fraction that is off by more
-than 0.1.
+than 0.1. Schedule: the same trainings, by how many updates lie between fits, and by how much of the old estimate stays
+in the new; the error is that of the fractions that were found.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +37,8 @@ from torch.nn import functional as F
 from inlier import LossHistogram, Robust, RobustCrossEntropy, fit_inliers
 from inlier.fraction import FromLosses
 from inlier.fraction._label_noise import BIN_WIDTH, BINS, confident_rates
-from inlier.nn._window import SMOOTHING, _has_shifted
+from inlier.nn import _confidence, _cross_entropy, _window
+from inlier.nn._window import PATIENCE, SMOOTHING, _has_shifted
 
 CLEAN: dict[str, Callable[[int], Tensor]] = {
     "squared normal": lambda n: torch.randn(n) ** 2,
@@ -185,6 +189,27 @@ def from_scratch(trials: int) -> list[str]:
     return lines
 
 
+def class_constants(trials: int) -> list[str]:
+    """Lines of a table: gains over unweighted training at 40 % noise, given the fraction or not, by two constants."""
+    studies = {
+        "EPOCHS_BEFORE": (_cross_entropy, (0, 1, 2, 4), True),
+        "MOST_NOISE": (_confidence, (0.0, 0.5, 2.0), False),
+    }
+    lines = ["| constant | value | fraction | mean gain | worst |", "|---" * 5 + "|"]
+    for name, (module, values, is_given) in studies.items():
+        for value in values:
+            gains = []
+            with mock.patch.object(module, name, value):
+                for seed in range(trials):
+                    train, noisy = labelled(seed, 0.4)
+                    fraction = 1 - float(noisy.float().mean()) if is_given else "auto"
+                    criterion = RobustCrossEntropy(fraction, samples=len(noisy))
+                    gains.append(100 * (train(criterion) - train(Unweighted())))
+            known = "given" if is_given else "estimated"
+            lines.append(f"| {name} | {value} | {known} | {sum(gains) / trials:+.2f} | {min(gains):+.1f} |")
+    return lines
+
+
 def classifier(seed: int) -> Callable[[Robust], None]:
     """A clean classification, and its training with a robust loss."""
     torch.manual_seed(seed)
@@ -229,38 +254,69 @@ def regression(seed: int) -> tuple[float, Callable[[Robust], None]]:
     return 1 - float(outlier.float().mean()), train
 
 
+def found(smoothing: float, number: float, trials: int) -> tuple[float, list[float]]:
+    """The share of clean trainings with an alarm, and how far the last fractions of contaminated ones are off."""
+    alarms, errors = 0, []
+    for seed in range(trials):
+        robust = Robust("geman-mcclure", FromLosses(smoothing, number))
+        classifier(seed)(robust)
+        alarms += min(fraction for _, _, fraction in robust.history) < 0.95
+        truth, train = regression(seed)
+        robust = Robust("geman-mcclure", FromLosses(smoothing, number))
+        train(robust)
+        errors.append(abs(float(robust.inlier_fraction) - truth))
+    return alarms / trials, errors
+
+
 def patience(trials: int) -> list[str]:
     """Lines of a table: alarms in clean trainings and misses in contaminated ones, by patience."""
     lines = ["| patience | alarms, clean trainings | misses, contaminated trainings |", "|---|---|---|"]
     for number in (0, 1, 2, 4):
-        alarms = misses = 0
-        for seed in range(trials):
-            robust = Robust("geman-mcclure", FromLosses(SMOOTHING, number))
-            classifier(seed)(robust)
-            alarms += min(fraction for _, _, fraction in robust.history) < 0.95
-            truth, train = regression(seed)
-            robust = Robust("geman-mcclure", FromLosses(SMOOTHING, number))
-            train(robust)
-            misses += abs(float(robust.inlier_fraction) - truth) > 0.1
-        lines.append(f"| {number} | {alarms / trials:.2f} | {misses / trials:.2f} |")
+        alarms, errors = found(SMOOTHING, number, trials)
+        lines.append(f"| {number} | {alarms:.2f} | {sum(error > 0.1 for error in errors) / trials:.2f} |")
     return lines
+
+
+def schedule(trials: int) -> list[str]:
+    """Lines of a table: how often fits are made, and how much of the old estimate stays in the new."""
+    lines = [
+        "| updates between fits | share of the old | alarms | misses | error where found |",
+        "|---" * 5 + "|",
+    ]
+    for every, smoothing in ((5, SMOOTHING), (10, SMOOTHING), (20, SMOOTHING), (10, 0.0), (10, 0.9)):
+        with mock.patch.object(_window, "ESTIMATE_EVERY", every):
+            alarms, errors = found(smoothing, PATIENCE, trials)
+        small = [error for error in errors if error <= 0.1] or [float("nan")]
+        missed = 1 - len(small) / trials
+        lines.append(
+            f"| {every} | {smoothing} | {alarms:.2f} | {missed:.2f} | {sum(small) / len(small):.3f} |"
+        )
+    return lines
+
+
+def _trainings(trials: int) -> int:
+    """How many trainings there are where others take so many draws."""
+    return max(trials // 2, 3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=50)
-    trials = parser.parse_args().trials
-    torch.manual_seed(0)
+    studies: dict[str, Callable[[int], list[str]]] = {
+        "patience": lambda trials: patience(_trainings(trials)),
+        "schedule": lambda trials: schedule(_trainings(trials)),
+        "shifted": shifted,
+        "confident": lambda trials: confident(10 * trials),
+        "from_scratch": lambda trials: from_scratch(_trainings(trials)),
+        "class_constants": lambda trials: class_constants(_trainings(trials)),
+        "from_losses": lambda trials: from_losses((200, 1000, 10_000), trials),
+    }
+    parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    studies = (
-        lambda: patience(max(trials // 2, 3)),
-        lambda: shifted(trials),
-        lambda: confident(10 * trials),
-        lambda: from_scratch(max(trials // 2, 3)),
-        lambda: from_losses((200, 1000, 10_000), trials),
-    )
-    for study in studies:
-        print("\n".join(study()), end="\n\n", flush=True)
+    for name in arguments.only:
+        torch.manual_seed(0)
+        print("\n".join(studies[name](arguments.trials)), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

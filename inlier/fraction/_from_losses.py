@@ -44,7 +44,6 @@ from inlier.histogram import LossHistogram
 
 __all__ = ["FromLosses", "LossMixture", "estimate_inlier_fraction", "fit_inliers"]
 
-SEARCH_EVERY = 100  # Fits from one search of FromLosses to the next.
 FEWEST = 30  # With fewer losses, or all in a few bins, nothing is fitted.
 FEW = 100  # With fewer losses, no fit is trusted.
 AGREEMENT = 0.1  # Fits agree if they are not further apart than this.
@@ -334,8 +333,8 @@ class FromLosses:
         if histogram is None or histogram.total == 0:
             return self._last
         mean = log_bins(histogram).mean
-        # A search finds what a refinement may miss, so there is one now and then, more often at first.
-        search = self._fitted % SEARCH_EVERY == 0 or self._fitted & (self._fitted - 1) == 0
+        # A search finds what a refinement may miss, so the first fit is one, the second, the fourth, the eighth, ...
+        search = self._fitted & (self._fitted - 1) == 0
         start = None if search or self._fit is None else _in_unit(self._fit, mean - self._mean)
         fit = fit_inliers(histogram, start)
         value = fit.value if fit.is_described and histogram.total >= FEW else math.nan

@@ -17,10 +17,10 @@ labels are clean:
 
     P(agrees | c) = (1 - rho) s + rho (1 - s) / (K - 1),    s = sigmoid(alpha c + beta), K classes.
 
-The level that agreement reaches at large c is 1 - rho. Its likelihood gives an interval of rho
-(:func:`confident_rates`), a wide one if no such level is seen. Noise is claimed only if it is proven: if the interval
-is narrow, all of it lies above what clean labels were seen to give, and the network knows something of the labels.
-Until then labels count as clean.
+The level that agreement reaches at large c is 1 - rho, less the errors that are as confident as right predictions:
+about a quarter of all errors of the network. Its likelihood gives an interval of rho (:func:`confident_rates`), a wide
+one if no such level is seen. Noise is claimed only if it is proven: if the interval is narrow, all of it lies above
+what clean labels were seen to give, and the network knows something of the labels. Until then labels count as clean.
 
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
@@ -30,6 +30,8 @@ Algorithm 1.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -56,7 +58,13 @@ SMALLEST_RATE = 1e-3
 """rho never falls below this, so that noise that shows up later still can be found."""
 
 NEGLIGIBLE = 0.05
-"""Confident predictions may be wrong this often themselves: a rate that may be lower counts as 0."""
+"""A rate that may be lower counts as 0."""
+
+CONFIDENT_ERRORS = 0.25
+"""The part of the errors of a network that are as confident as its right predictions, on labels not trained on yet."""
+
+PRECISION = 1e-9
+"""Rates and log odds are solved for to about this; sums over labels are no more exact."""
 
 FEWEST = 50
 """With fewer labels nothing is estimated."""
@@ -74,7 +82,7 @@ CAPABLE_FIRST, CAPABLE = 0.5, 0.25
 """Noise is claimed only if the network knows this part of what there is to know of the labels: more in the first epoch,
 in which it changes fast, than later."""
 
-WORTH = 0.7
+WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
 
 
@@ -126,14 +134,13 @@ def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope
     Reference: the paper's Rule 1, with b in the place of the scale.
     """
     counts, ratio = counts.double(), torch.expm1(losses.double()) ** slope
-    zeta = min(max(inlier_fraction, SMALLEST_RATE), 1 - SMALLEST_RATE)
-    low, high = -40.0, 40.0
-    for _ in range(7):  # On a grid, all points at once: 80 / 40^7 is nothing.
-        grid = torch.linspace(low, high, 41, dtype=torch.float64)
-        means = (1 / (1 + (-grid).exp()[:, None] * ratio)) @ counts / counts.sum()
-        right = min(max(int((means < zeta).sum()), 1), 40)
-        low, high = grid[right - 1 : right + 1].tolist()
-    return (low + high) / 2
+    target = min(max(inlier_fraction, SMALLEST_RATE), 1 - SMALLEST_RATE) * counts.sum()
+
+    def excess(log_odds: float) -> tuple[Tensor, Tensor]:
+        weights = 1 / (1 + math.exp(-log_odds) * ratio)
+        return counts @ weights - target, counts @ (weights - weights * weights)
+
+    return _root(excess, -40.0, 40.0)
 
 
 def noise_rate(histogram: LossHistogram) -> float:
@@ -148,12 +155,30 @@ def noise_rate(histogram: LossHistogram) -> float:
         0.3
     """
     counts, ratio = _odds_against(histogram)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        rho = (low + high) / 2
-        slope = float(counts @ ((ratio - 1) / (1 - rho + rho * ratio)))  # of the log-likelihood
-        low, high = (rho, high) if slope > 0 else (low, rho)
-    return min(max((low + high) / 2, SMALLEST_RATE), 1 - SMALLEST_RATE)
+
+    def falling(rho: float) -> tuple[Tensor, Tensor]:
+        slopes = (1 - ratio) / (1 - rho + rho * ratio)  # of minus the log-likelihood, which is convex
+        return counts @ slopes, counts @ (slopes * slopes)
+
+    return min(max(_root(falling, 0.0, 1.0), SMALLEST_RATE), 1 - SMALLEST_RATE)
+
+
+def _root(function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float) -> float:
+    """Return where a rising function is 0: Newton's method, halving the interval where that leaves it.
+
+    Args:
+        function: Returns its value and its slope.
+        low: Where it is negative, or the root is taken to be if it is not.
+        high: Where it is positive, likewise.
+    """
+    point, step = (low + high) / 2, high - low
+    while abs(step) > PRECISION:
+        value, slope = torch.stack(function(point)).tolist()
+        low, high = (low, point) if value > 0 else (point, high)
+        newton = point - value / slope if slope > 0 else high
+        new = newton if low < newton < high else (low + high) / 2
+        point, step = new, new - point
+    return point
 
 
 def _odds_against(histogram: LossHistogram) -> tuple[Tensor, Tensor]:
@@ -208,23 +233,33 @@ class RateInterval:
         return self.high <= 2 * NEGLIGIBLE and self.worth >= WORTH
 
     @property
+    def is_even(self) -> bool:
+        """Whether classes are about equally frequent: confident predictions that miss a rare one look like noise."""
+        return self.chance <= UNEVEN / self.classes
+
+    @property
     def is_trusted(self) -> bool:
         """Whether what is proven is to be trusted as a number, too."""
-        is_even = self.chance <= UNEVEN / self.classes
-        return self.is_out_of_sample and self.worth >= WORTH and is_even
+        return self.is_out_of_sample and self.worth >= WORTH and self.is_even
 
 
-def confident_rates(counts: Tensor, classes: int, chance: float | None = None) -> RateInterval:
+def confident_rates(
+    counts: Tensor, classes: int, chance: float | None = None, confident_errors: float = 0.0
+) -> RateInterval:
     """Return which noise rates fit P(agrees | c) = (1 - rho) s + rho (1 - s) / (K - 1), s = sigmoid(alpha c + beta).
 
     For each rho on a grid, alpha and beta maximise the likelihood (Fisher scoring); the profile likelihood is taken for
     the density of rho.
+
+    If a part h of the errors is as confident as right predictions, the level that agreement reaches is not 1 - rho but
+    nearer to the agreement of all predictions, (1 - h) (1 - rho) + h agreement. It is solved for rho.
 
     Args:
         counts: How many predictions disagree (first row) and agree (second) with the given label, by bins of the
             confidence c: float, shape (2, ``BINS``).
         classes: K, the number of classes.
         chance: The part of the labels that predictions would agree with by chance; 1 / K by default.
+        confident_errors: h.
 
     Example:
         >>> confidence = torch.linspace(0, 8, 64)
@@ -264,12 +299,15 @@ def confident_rates(counts: Tensor, classes: int, chance: float | None = None) -
         beta = (beta + ((h11 * g2 - h12 * g1) / determinant).clamp(-2, 2)).clamp(-8, 8)
     _, p = agreement(alpha, beta)
     density = (k * p.log() + (n - k) * (1 - p).log()).sum(1).softmax(0)
+    agreed = float(k.sum() / n.sum())
     rates, mass = rho[:, 0], density.cumsum(0)
+    hidden = confident_errors / (1 - confident_errors)
+    rates = (rates - hidden * (1 - rates - agreed)).clamp(min=0)
     mean = float(density @ rates)
-    low, high = (float(rates[min(int((mass < level).sum()), 80)]) for level in (0.05, 0.95))
+    low, high = (float(rates[min(int((mass < part).sum()), 80)]) for part in (0.05, 0.95))
     error = float((density @ (rates - mean).square()).sqrt())
     by_chance = 1 / classes if chance is None else chance
-    return RateInterval(low, high, mean, max(error, 0.005), float(k.sum() / n.sum()), by_chance, classes)
+    return RateInterval(low, high, mean, max(error, 0.005), agreed, by_chance, classes)
 
 
 class LabelNoise:
@@ -314,7 +352,7 @@ class LabelNoise:
                 reason = "The network disagrees with many labels that confident predictions do not explain."
             else:
                 reason = "Confident predictions on labels not yet trained on disagree this often."
-            if known.chance > UNEVEN / known.classes:
+            if not known.is_even:
                 reason = "Classes differ much in frequency: predictions that miss a rare one look like noise."
             return FractionEstimate(1 - rho, known.standard_error, known.is_trusted, reason)
         error = min(max(known.standard_error, known.high / 2), 0.5)

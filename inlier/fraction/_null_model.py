@@ -113,6 +113,11 @@ class NullModel:
         means = torch.lerp(torch.stack([fraction, fraction.square()]), sums[:2], self.memory)
         self._sums = torch.cat([means, sums[2:] + 1])
 
+    @property
+    def mean(self) -> Tensor:
+        """The estimate as a tensor, where it is: reading it waits for nothing."""
+        return self._sums[0].clamp(self.smallest, 1.0)
+
     def observe(self, histogram: LossHistogram) -> None:
         """Ignore the losses: without null losses they say nothing here."""
 

@@ -19,7 +19,7 @@ __all__ = ["Extras", "Handle", "Weigher", "register", "weigh"]
 
 
 Extras = Sequence[Tensor | None]
-"""What a call may bring beside its values: losses, index, tags and importance; see :meth:`RobustModule._weights`."""
+"""What a call may bring beside its values: losses, index, tags, importance, logits (:meth:`RobustModule._weights`)."""
 
 
 class Weigher(Protocol):

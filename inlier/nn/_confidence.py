@@ -8,8 +8,16 @@ from dataclasses import astuple, replace
 import torch
 from torch import Tensor
 
-from inlier.fraction._label_noise import BIN_WIDTH, BINS, WORTH, RateInterval, confident_rates
+from inlier.fraction._label_noise import (
+    BIN_WIDTH,
+    BINS,
+    CONFIDENT_ERRORS,
+    WORTH,
+    RateInterval,
+    confident_rates,
+)
 from inlier.nn._state import State
+from inlier.nn._validation import ABSENT
 
 __all__ = ["CODES", "ConfidenceWindow", "encode", "window_size"]
 
@@ -97,6 +105,22 @@ class ConfidenceWindow:
         self.classes = classes = logits.shape[1]
         return self.current[1, :classes] if classes <= PLACES else logits.new_zeros(classes)
 
+    def tags(self, evidence: Tensor, given: Tensor, logits: Tensor) -> Tensor:
+        """Return the tags of predictions, as from :func:`encode`; 0 for elements that are left out or not numbers.
+
+        Args:
+            evidence: The evidence for each label.
+            given: The given classes.
+            logits: Of shape (N, C), less the log frequencies.
+        """
+        frequencies = self.log_frequencies(logits)
+        # Of predictions, frequencies count only as far as noise could have changed them.
+        logits = logits + (frequencies - frequencies.clamp(-MOST_NOISE, MOST_NOISE))
+        best, preferred = logits.max(1)
+        second = logits.scatter_(1, preferred[:, None], -math.inf).amax(1)
+        tags = encode(given, preferred, best - second, preferred == given)
+        return torch.where((evidence == ABSENT) | evidence.isnan(), 0, tags)
+
     def count(self, tags: Tensor, weights: Tensor) -> None:
         """Count tags, as from :func:`encode`, and the weights of their labels."""
         if self.pending.device != tags.device:
@@ -155,8 +179,11 @@ class ConfidenceWindow:
         if not self._is_one_sided:
             given, preferred = self.frequencies, self.by_class[1]
             chance = float(given @ preferred / (given.sum() * preferred.sum()))
-        rates = confident_rates(self.counts, self.classes, chance)
-        rates = replace(rates, is_out_of_sample=self.epoch == 0 and samples > 0)
+        is_out_of_sample = self.epoch == 0 and samples > 0
+        # Later, memorised labels agree, which hides as much.
+        errors = CONFIDENT_ERRORS if is_out_of_sample else 0.0
+        rates = confident_rates(self.counts, self.classes, chance, errors)
+        rates = replace(rates, is_out_of_sample=is_out_of_sample)
         if rates.is_out_of_sample and rates.proves_noise and rates.worth < WORTH:
             # Some classes may be noisier than those of the most confident predictions.
             rates = replace(rates, high=max(rates.high, 1 - rates.agreement))

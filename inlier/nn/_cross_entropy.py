@@ -20,7 +20,7 @@ from inlier.fraction._label_noise import (
     margin_loss,
     prior_log_odds,
 )
-from inlier.nn._confidence import CODES, MOST_NOISE, ConfidenceWindow, encode, window_size
+from inlier.nn._confidence import CODES, ConfidenceWindow, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
 from inlier.nn._validation import ABSENT, check_classes, check_settings, estimator_of, is_cheap_to_read
@@ -29,7 +29,7 @@ from inlier.nn._window import UNSEEN
 __all__ = ["RobustCrossEntropy"]
 
 EPOCHS_BEFORE = 2
-"""Epochs before weights count that add up to a given fraction, where the network has not told the noise rate."""
+"""Epochs before weights count that add up to a given fraction, where the network has not shown the noise rate."""
 
 
 class RobustCrossEntropy(RobustModule):
@@ -39,19 +39,19 @@ class RobustCrossEntropy(RobustModule):
     the log of how frequent its class is among the labels, counted by weight: a rare class is no evidence against its
     labels. The weight is sigmoid(a S + b), and the loss is divided by the sum of the weights.
 
-    *The noise rate*: labels that were not trained on yet agree with confident predictions as often as labels are clean,
-    so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless a fraction is given. If
-    that proves nothing, since the network knows too little, each later epoch is examined in the same way. Until noise
-    is proven all weights are 1.
+    *The noise rate*: labels that were not trained on yet agree with confident predictions nearly as often as labels are
+    clean, so the first epoch gives an interval of it (:class:`~inlier.fraction.LabelNoise`), unless it is given. If
+    that proves nothing, since the network knows too little, each later epoch is examined likewise. Until noise is
+    proven all weights are 1; from then on they count, in the first epoch too.
 
     *b* is such that the weights add up to the clean labels, as many as the margins imply within that interval.
 
-    *S* is the current margin in the second epoch, the first in which weights may count, then the mean of the visits
-    since then, then a running mean of them (``running_mean`` is the share m of the old mean). The slope
+    *S* is the current margin in the first two epochs, then the mean of the visits since the second one, then a running
+    mean of them (``running_mean`` is the share m of the old mean). The slope
     a = 1 / (1 - m A) counts the visits in the mean as far as they can be relied on: A is what the network knows of the
     labels, its agreement with them beyond chance.
 
-    A given fraction is used from the second epoch on, from the third if the network knows little.
+    A given fraction is used once A is 1/2, at the latest from the third epoch on.
 
     Without ``index`` nothing is remembered, epochs are not known, and weights come from the current prediction, after
     a warm-up.
@@ -234,27 +234,21 @@ class RobustCrossEntropy(RobustModule):
         importance: Tensor | None,
         divided: bool,
     ) -> Tensor:
-        margins, tags = self._margins(logits.detach(), target)
-        return self._weights(margins, losses.detach(), index, tags, importance, divided)
+        rows = logits.detach()
+        rows = rows if rows.dim() == 2 else rows.movedim(1, -1).reshape(-1, rows.shape[1])
+        rows = rows.float() - self._confidence.log_frequencies(rows)
+        given = target.reshape(-1).long()
+        absent = given == self.ignore_index
+        if torch.compiler.is_compiling() or not is_cheap_to_read(absent) or bool(absent.any()):
+            given = torch.where(absent, 0, given)
+            margins = torch.where(absent, ABSENT, _margins(rows, given))
+        else:
+            margins = _margins(rows, given)
+        return self._weights(margins, losses.detach(), index, given, importance, divided, rows)
 
-    def _margins(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the margin of each given class over the best other one, and what the network prefers, as a tag."""
-        rows = logits.movedim(1, -1).reshape(-1, logits.shape[1]).float()
-        flat = target.reshape(-1, 1).long()
-        absent = (flat == self.ignore_index).squeeze(1)
-        is_known = not torch.compiler.is_compiling() and is_cheap_to_read(absent)
-        is_whole = is_known and not bool(absent.any())
-        flat = flat if is_whole else torch.where(absent[:, None], 0, flat)
-        frequencies = self._confidence.log_frequencies(rows)
-        margins = _margins(rows - frequencies, flat)
-        # Predictions: frequencies count only as far as noise could have changed them.
-        rows = rows - frequencies.clamp(-MOST_NOISE, MOST_NOISE)
-        best, classes = rows.topk(2, dim=1)
-        agrees = classes[:, 0] == flat.squeeze(1)
-        tags = encode(flat.squeeze(1), classes[:, 0], best[:, 0] - best[:, 1], agrees)
-        if is_whole and not bool(margins.isnan().any()):
-            return margins, tags
-        return torch.where(absent, ABSENT, margins), torch.where(absent | margins.isnan(), 0, tags)
+    def _tags_of(self, evidence: Tensor, tags: Tensor | None, logits: Tensor | None) -> Tensor | None:
+        # Without logits it is a code already, from a message.
+        return tags if tags is None or logits is None else self._confidence.tags(evidence, tags, logits)
 
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
         is_call = places is not None or self._memory.size == 0
@@ -267,7 +261,8 @@ class RobustCrossEntropy(RobustModule):
         if self._memory.size == 0:
             return self._counters.calls >= self.warmup
         epoch, rates = self._confidence.epoch, self._confidence.rates
-        return epoch >= EPOCHS_BEFORE or (epoch > 0 and rates.worth >= CAPABLE_FIRST)
+        # In its first epoch a network has yet to learn the rare classes, if there are any.
+        return epoch >= EPOCHS_BEFORE or (rates.worth >= CAPABLE_FIRST and (epoch > 0 or rates.is_even))
 
     def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
         if tags is not None:
@@ -320,5 +315,6 @@ class RobustCrossEntropy(RobustModule):
 
 def _margins(rows: Tensor, given: Tensor) -> Tensor:
     """Return the logit of the given class minus that of the best other one, clamped; NaN if both are infinite."""
-    others = rows.scatter(1, given, float("-inf")).amax(1)
-    return (rows.gather(1, given).squeeze(1) - others).clamp(-LARGEST_MARGIN, LARGEST_MARGIN)
+    given = given[:, None]
+    others = rows.scatter(1, given, -math.inf).amax(1)
+    return (rows.gather(1, given)[:, 0] - others).clamp_(-LARGEST_MARGIN, LARGEST_MARGIN)

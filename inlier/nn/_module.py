@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -29,7 +30,7 @@ from inlier.nn._memory import SampleMemory
 from inlier.nn._metrics import LastCall, call_metrics, scale_metrics
 from inlier.nn._state import Checkpointed, Counters, State
 from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
-from inlier.nn._window import UNSEEN, LossWindow, Pending
+from inlier.nn._window import UNSEEN, Calls, LossWindow, Pending
 
 __all__ = ["RobustModule"]
 
@@ -39,8 +40,8 @@ NEGATIVE = -1e-6
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
 
-MOST_PENDING = 2**16
-"""So many elements wait at most to be counted, whatever the number of calls between updates."""
+MOST_PENDING = 2**22
+"""So many numbers, 16 to 32 MB, wait at most to be counted, whatever the number of calls between updates."""
 
 
 class RobustModule(Checkpointed):
@@ -209,6 +210,7 @@ class RobustModule(Checkpointed):
         tags: Tensor | None,
         importance: Tensor | None,
         divided: bool,
+        logits: Tensor | None = None,
     ) -> Tensor:
         """Return the weights of a call, compiled or not.
 
@@ -220,10 +222,11 @@ class RobustModule(Checkpointed):
             tags: Groups, or what else is remembered of a sample.
             importance: What each element counts for in the divisor, 1 if None.
             divided: Whether the weights are divided as for a loss.
+            logits: Of shape (N, C), if tags are given classes; nothing else may change them.
         """
         extras = [
             x if x is None or x.dim() == 1 else x.reshape(-1) for x in (losses, index, tags, importance)
-        ]
+        ] + [logits]
         if torch.compiler.is_compiling():
             return _compile.weigh(self._handle, values, extras, divided)
         return self.flat_weights(values, extras, divided)
@@ -232,9 +235,9 @@ class RobustModule(Checkpointed):
         """Do :meth:`_weights`: what an eager call and the compiled operation have in common."""
         if not self.training:
             return _is_usable(values).float()
-        losses, index, tags, importance = extras
+        losses, index, tags, importance, logits = extras
         losses = values if losses is None else losses
-        weights, factor = self._step(Batch.of(values, index, tags), losses, importance)
+        weights, factor = self._step(Batch.of(values, index, tags, logits), losses, importance)
         return weights * factor if divided else weights.clone()
 
     def _weighted_sum(self, weights: Tensor, losses: Tensor) -> Tensor:
@@ -263,6 +266,8 @@ class RobustModule(Checkpointed):
         all_weights = weights
         if world > 1:
             part = part if isinstance(part, Tensor) else torch.full((), part, device=losses.device)
+            # A message has no place for logits.
+            batch = replace(batch, tags=self._tags_of(batch.values, batch.tags, batch.logits), logits=None)
             batch, part = self._exchange.gather(batch, part)
             self._learn_sizes(batch)
             evidence, all_weights, places, _ = self._weighed(batch)
@@ -270,7 +275,7 @@ class RobustModule(Checkpointed):
             self._memory.record(places, evidence, batch.is_ordinary)
         if evidence is batch.values:
             evidence = evidence.clone()  # The caller may change its losses.
-        self._pending.append(evidence, batch.index, batch.tags, all_weights)
+        self._pending.append(Calls(evidence, batch.index, batch.tags, all_weights, batch.logits))
         self._counters.calls += 1
         if self._counters.calls % self.update_every == 0:
             self._update()
@@ -347,8 +352,9 @@ class RobustModule(Checkpointed):
 
     def _count(self) -> None:
         """Count what calls have brought since the last time; sums of integers, so it does not matter when."""
-        for evidence, index, tags, weights, sizes in self._pending.take():
+        for (evidence, index, tags, weights, logits), sizes in self._pending.take():
             absent = evidence == ABSENT
+            tags = self._tags_of(evidence, tags, logits)
             if index is not None and tags is not None:
                 self._memory.record_tags(self._memory.places(index, absent), tags, sizes)
             groups = tags if self._takes_losses else None
@@ -363,6 +369,10 @@ class RobustModule(Checkpointed):
                     new += [-low, high]
             extremes, old = torch.stack(new).clamp(-LARGEST, LARGEST).to(torch.int32), self._extremes
             self._extremes = extremes if old is None else torch.maximum(old, extremes)
+
+    def _tags_of(self, evidence: Tensor, tags: Tensor | None, logits: Tensor | None) -> Tensor | None:
+        """Return what is remembered of each element beside its evidence: its group."""
+        return tags
 
     def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
         """Count what else there is to count."""

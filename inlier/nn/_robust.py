@@ -24,6 +24,7 @@ from inlier.nn._validation import (
     estimator_of,
     flat_losses,
 )
+from inlier.nn._window import Calls
 
 __all__ = ["Robust"]
 
@@ -192,7 +193,7 @@ class Robust(RobustModule):
         self._memory.replace(flat, batch.tags)
         self._pending.clear()
         self._window.forget()
-        self._pending.append(flat, None, batch.tags, flat)
+        self._pending.append(Calls(flat, None, batch.tags, flat))
         self._update()
 
     @property

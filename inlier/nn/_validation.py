@@ -45,6 +45,7 @@ class Batch:
         values: What is remembered and counted of each element, float32 without a graph; ABSENT where it is left out.
         index: Dataset indices, int64.
         tags: Groups, or what else is remembered of a sample, int64.
+        logits: Where tags are given classes: what the tags to remember are made of, later and of many calls at once.
         absent: Which elements are left out; None if it is known that none is.
         is_ordinary: Whether it is known that all are there and finite. Nearly always they are, and where looking is
             cheap, one look saves a dozen operations that guard against the others.
@@ -53,6 +54,7 @@ class Batch:
     values: Tensor
     index: Tensor | None = None
     tags: Tensor | None = None
+    logits: Tensor | None = None
     absent: Tensor | None = None
     is_ordinary: bool = False
 
@@ -63,7 +65,13 @@ class Batch:
         return size if self.absent is None else size - self.absent.sum()
 
     @classmethod
-    def of(cls, values: Tensor, index: Tensor | None = None, tags: Tensor | None = None) -> Batch:
+    def of(
+        cls,
+        values: Tensor,
+        index: Tensor | None = None,
+        tags: Tensor | None = None,
+        logits: Tensor | None = None,
+    ) -> Batch:
         """Return the batch, after a look at its values where that is cheap.
 
         Example:
@@ -73,13 +81,13 @@ class Batch:
         # Copies: they are kept until the next update, and a loader may write its next batch in the same place.
         index, tags = (None if x is None else x.to(torch.int64, copy=True) for x in (index, tags))
         if not is_cheap_to_read(values) or values.numel() == 0:
-            return cls(values, index, tags, values == ABSENT)
+            return cls(values, index, tags, logits, values == ABSENT)
         low, high = (float(end) for end in values.aminmax())
         # Both are NaN if any value is.
         if low > ABSENT and high < math.inf:
-            return cls(values, index, tags, None, is_ordinary=True)
+            return cls(values, index, tags, logits, is_ordinary=True)
         absent = values == ABSENT
-        return cls(values, index, tags, absent if bool(absent.any()) else None)
+        return cls(values, index, tags, logits, absent if bool(absent.any()) else None)
 
 
 def flat_losses(losses: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,7 @@ from inlier.histogram import LossHistogram, bin_numbers, bits_for, coarsen
 from inlier.nn._state import State
 from inlier.nn._validation import check_range
 
-__all__ = ["UNSEEN", "LossWindow", "Pending"]
-
-FITTED_GROUPS = 8
-"""Up to so many groups have a fraction each; more share one, estimated on losses relative to their group's median:
-an update fits one mixture, whatever the number of groups."""
+__all__ = ["UNSEEN", "Calls", "LossWindow", "Pending"]
 
 ESTIMATE_EVERY, SMOOTHING, PATIENCE = 10, 0.7, 2.0
 """Updates from one estimate of the inlier fraction to the next, the share of the old estimate in the new, and how
@@ -29,7 +25,8 @@ many of them in a row must agree, divided by the fraction."""
 
 DISTINCT = 1000
 """An estimate takes a window for no more losses than this. It may hold the same sample many times over, and a
-million copies of a thousand losses would prove groups that accident has made."""
+million copies of a thousand losses would prove groups that accident has made. If the window holds as many losses of
+each group, each has a fraction of its own; else all share one, estimated on losses relative to their group's median."""
 
 SHIFTED, FEWEST = 0.9, 20
 """Where the distributions of new and older losses are this far apart (Kolmogorov and Smirnov's distance, of at
@@ -42,6 +39,16 @@ UNSEEN = 3e38
 """The scale before any loss was seen: every loss has weight 1. (Infinity would make 0 of 0 / inf.)"""
 
 
+class Calls(NamedTuple):
+    """The elements of one call, or of several that are alike, one after the other."""
+
+    evidence: Tensor
+    indices: Tensor | None
+    tags: Tensor | None
+    weights: Tensor
+    logits: Tensor | None = None
+
+
 class Pending:
     """What calls have brought and is not counted yet: few large operations later in place of many small ones now."""
 
@@ -50,29 +57,28 @@ class Pending:
 
     def clear(self) -> None:
         """Drop all."""
-        self.calls: list[tuple[Tensor, Tensor | None, Tensor | None, Tensor]] = []
+        self.calls: list[Calls] = []
         self.size = 0
+        """How many numbers are held."""
 
-    def append(self, evidence: Tensor, index: Tensor | None, tags: Tensor | None, weights: Tensor) -> None:
+    def append(self, call: Calls) -> None:
         """Keep the elements of a call; tensors that nothing else changes."""
-        if size := evidence.numel():
-            self.calls.append((evidence, index, tags, weights))
-            self.size += size
+        if call.evidence.numel():
+            self.calls.append(call)
+            self.size += sum(part.numel() for part in call if part is not None)
 
-    def take(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor, list[int]]]:
+    def take(self) -> Iterator[tuple[Calls, list[int]]]:
         """Return the elements of all calls in order, joined as far as calls are alike; none are left.
 
         Returns:
-            As in :meth:`append`, and how many elements each call has.
+            The elements, and how many of them each call has.
         """
         calls = self.calls
         self.clear()
-        for _, alike in groupby(calls, lambda call: [part is None for part in call]):
-            evidence, index, tags, weights = zip(*alike, strict=True)
-            joined_index = None if index[0] is None else torch.cat(index)
-            joined_tags = None if tags[0] is None else torch.cat(tags)
-            sizes = [len(part) for part in weights]
-            yield torch.cat(evidence), joined_index, joined_tags, torch.cat(weights), sizes
+        for _, alike in groupby(calls, lambda call: [None if p is None else p.shape[1:] for p in call]):
+            parts = list(zip(*alike, strict=True))
+            joined = (None if part[0] is None else torch.cat(part) for part in parts)
+            yield Calls(*joined), [len(part) for part in parts[0]]  # type: ignore[arg-type]
 
 
 class LossWindow:
@@ -165,7 +171,7 @@ class LossWindow:
 
     def _estimators_for(self, groups: int, old: list[FractionEstimator]) -> list[FractionEstimator]:
         """One estimator for each of a few groups, one for all of many; those there are already stay."""
-        number = groups if groups <= FITTED_GROUPS else 1
+        number = groups if groups * DISTINCT <= self.size else 1
         return old[:number] + [copy.deepcopy(self._fresh) for _ in range(number - len(old))]
 
     def check(self, smallest: int, largest: int) -> None:

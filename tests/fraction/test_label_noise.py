@@ -10,6 +10,7 @@ from inlier.fraction import LabelNoise
 from inlier.fraction._label_noise import (
     BIN_WIDTH,
     BINS,
+    CONFIDENT_ERRORS,
     RateInterval,
     clean_probability,
     confident_rates,
@@ -29,13 +30,19 @@ def margins(rho: float, n: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.where(right == clean, log_odds.abs(), -log_odds.abs()), clean
 
 
-def predictions(rho: float, slope: float, n: int = 4000, classes: int = 10, seed: int = 0) -> torch.Tensor:
-    """Counts of predictions that are right with probability sigmoid(slope c - 1), on labels with symmetric noise."""
+def predictions(
+    rho: float, slope: float, n: int = 4000, classes: int = 10, seed: int = 0, misled: float = 0.0
+) -> torch.Tensor:
+    """Counts of predictions that are right with probability sigmoid(slope c - 1), on labels with symmetric noise.
+
+    A part of them is wrong however confident they are.
+    """
     generator = torch.Generator().manual_seed(seed)
     confidence = 8 * torch.rand(n, generator=generator) ** 2
     right = torch.rand(n, generator=generator) < torch.sigmoid(slope * confidence - 1)
     clean = torch.rand(n, generator=generator) >= rho
     lucky = torch.rand(n, generator=generator) < 1 / (classes - 1)
+    right &= torch.rand(n, generator=generator) >= misled
     agrees = torch.where(clean, right, ~right & lucky)
     bins = (confidence / BIN_WIDTH).long().clamp(max=BINS - 1)
     return torch.stack([torch.bincount(bins[x], minlength=BINS) for x in (~agrees, agrees)]).float()
@@ -55,6 +62,16 @@ def test_with_two_classes_a_noisy_label_may_agree_with_a_wrong_prediction(rho):
     found = [confident_rates(predictions(rho, 3.0, classes=2, seed=seed), classes=2) for seed in range(10)]
     assert sum(not one.low - 0.011 <= rho <= one.high + 0.011 for one in found) <= 3
     assert sum(one.proves_noise for one in found) == (10 if rho else 0)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.1, 0.4])
+def test_errors_that_are_confident_are_no_noise(rho):
+    """12 of 100 predictions are wrong however confident they are: a quarter of all errors, as is assumed."""
+    counts = predictions(rho, 0.8, n=20_000, misled=0.12)
+    assert confident_rates(counts, classes=10).low > rho + 0.04
+    found = confident_rates(counts, classes=10, confident_errors=CONFIDENT_ERRORS)
+    assert found.low - 0.02 <= rho <= found.high + 0.02
+    assert found.proves_noise is (rho > 0)
 
 
 def test_a_network_that_knows_nothing_says_nothing():

@@ -55,16 +55,27 @@ def test_an_ordinary_step_is_few_operations(mode):
         assert operations.number <= most
 
 
+@pytest.mark.parametrize(("with_index", "most"), [(False, 35), (True, 43)])
+def test_an_ordinary_step_on_class_labels_is_few_operations(with_index, most):
+    criterion = RobustCrossEntropy(update_every=10)
+    for logits, target, index in calls(29, 5):
+        with Operations() as operations:
+            criterion(logits, target, index if with_index else None)
+        is_update = criterion._counters.calls % 10 == 0
+        assert is_update or criterion._counters.calls < 20 or operations.number <= most
+
+
 def assert_same(one: dict, other: dict) -> None:
     for key, value in one.items():
         torch.testing.assert_close(value, other[key], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("arguments", [1, 2, 3])
-def test_a_caller_may_put_its_next_batch_in_the_same_place(arguments):
-    robust, untouched = Robust(warmup=0, update_every=4), Robust(warmup=0, update_every=4)
-    static = [torch.empty_like(x) for x in next(calls(1))][:arguments]
-    for batch in calls(12):
+@pytest.mark.parametrize(("arguments", "classes"), [(1, None), (2, None), (3, None), (2, 5), (3, 5)])
+def test_a_caller_may_put_its_next_batch_in_the_same_place(arguments, classes):
+    kind = Robust if classes is None else RobustCrossEntropy
+    robust, untouched = kind(warmup=0, update_every=4), kind(warmup=0, update_every=4)
+    static = [torch.empty_like(x) for x in next(calls(1, classes))][:arguments]
+    for batch in calls(12, classes):
         for place, new in zip(static, batch, strict=False):
             place.copy_(new)
         assert torch.equal(robust(*static), untouched(*batch[:arguments]))

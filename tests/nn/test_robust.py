@@ -54,16 +54,16 @@ class Reference:
         self.step, self.c, self.zeta = 0, math.inf, 1.0
 
     def __call__(self, losses, index=None):
-        judged = losses.detach().clone()
+        evidence = losses.detach().clone()
         if index is not None:
             for place, number in enumerate(index.tolist()):
-                old = self.means.get(number, float(judged[place]))
-                judged[place] = self.running_mean * old + (1 - self.running_mean) * float(judged[place])
+                old = self.means.get(number, float(evidence[place]))
+                evidence[place] = self.running_mean * old + (1 - self.running_mean) * float(evidence[place])
             for place, number in enumerate(index.tolist()):
-                self.means[number] = float(judged[place])
-        weights = self.kernel.weight(judged, self.c)
+                self.means[number] = float(evidence[place])
+        weights = self.kernel.weight(evidence, self.c)
         loss = (weights * losses).sum() / (len(losses) * self.zeta)
-        self.fresh = torch.cat([self.fresh, judged])
+        self.fresh = torch.cat([self.fresh, evidence])
         self.step += 1
         if self.step % self.update_every == 0:
             self.masses = torch.cat(
@@ -227,7 +227,7 @@ class TestHold:
         index = torch.arange(100, 150)
         assert float(robust(new, index)) == pytest.approx(float((weights[index] * new).mean()), rel=1e-5)
 
-    def test_a_sample_not_seen_before_is_judged_by_its_current_loss(self):
+    def test_a_sample_not_seen_before_is_evidence_by_its_current_loss(self):
         robust = Robust("truncated", 0.5, hold=2, warmup=0, divide_by="samples")
         for _ in range(2):
             robust(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.arange(4))
@@ -243,10 +243,10 @@ class TestMemory:
         x, y, outlier, w = contaminated(rate=0.3)
         robust = Robust()
         train(robust, x, y, epochs=100)
-        belief = robust.inlier_probability()
+        probability = robust.inlier_probability()
         gross = (y - x @ w).abs() > 1
-        assert belief[gross].max() < 0.25
-        assert belief[~outlier].mean() > 0.9
+        assert probability[gross].max() < 0.25
+        assert probability[~outlier].mean() > 0.9
 
     def test_running_mean_and_last_loss(self):
         robust = Robust(running_mean=0.7)
