@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--base", choices=("linear", "boosting"))
     parser.add_argument("--quick", action="store_true", help="a few tables")
     parser.add_argument("--again", metavar="METHOD", help="measure a method anew")
-    parser.add_argument("--skip", metavar="METHOD", help="leave a method out")
+    parser.add_argument("--skip", metavar="METHOD", nargs="*", default=[], help="leave methods out")
     parser.add_argument("--results", type=Path, default=Path(".bench/real_tables.jsonl"))
     parser.add_argument("--summary", action="store_true", help="only print the tables of what was measured")
     arguments = parser.parse_args()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +89,53 @@ def ransac(base: str, classes: bool, x: np.ndarray, y: np.ndarray) -> Fitted | N
         return None
 
 
+MM = """
+suppressMessages(library(robustbase))
+set.seed(0)
+table <- as.data.frame(as.matrix(read.table("table.txt")))
+fit <- suppressWarnings(lmrob(V1 ~ ., data = table, control = lmrob.control(max.it = 200, k.max = 2000)))
+write.table(coef(fit), "coefficients.txt", row.names = FALSE, col.names = FALSE)
+"""
+"""MM-estimation by the R package robustbase (r-cran-robustbase in Debian), its defaults but for more iterations."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear model of given coefficients, the first of them the intercept."""
+
+    coefficients: np.ndarray
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(self.coefficients[0] + x @ self.coefficients[1:])
+
+
+@cache
+def has_lmrob() -> bool:
+    """Whether R and its package robustbase are installed."""
+    rscript = shutil.which("Rscript")
+    return (
+        rscript is not None
+        and not subprocess.run(
+            [rscript, "-e", "library(robustbase)"], capture_output=True, check=False
+        ).returncode
+    )
+
+
+def lmrob(base: str, classes: bool, x: np.ndarray, y: np.ndarray) -> Fitted | None:
+    """R's lmrob; None where it fails, or takes longer than a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.savetxt(Path(folder) / "table.txt", np.column_stack((y, x)))
+        start = time.perf_counter()
+        try:
+            subprocess.run(["Rscript", "-e", MM], cwd=folder, capture_output=True, check=True, timeout=60)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return None
+        coefficients = np.genfromtxt(Path(folder) / "coefficients.txt")
+    if len(coefficients) != x.shape[1] + 1:
+        return None
+    return Fitted(Linear(np.nan_to_num(coefficients)), time.perf_counter() - start)
+
+
 def absolute_error(base: str, classes: bool, x: np.ndarray, y: np.ndarray) -> Fitted:
     """Boosting of the absolute error."""
     model = base_model(base, False).set_params(loss="absolute_error")
@@ -98,5 +150,6 @@ def methods(base: str, classes: bool) -> dict[str, Method]:
     if classes:
         return {"unweighted": unweighted, "CleanLearning": clean_learning, "adaptive": adaptive}
     if base == "linear":
-        return {"unweighted": unweighted, "Huber": huber, "RANSAC": ransac, "adaptive": adaptive}
+        found = {"unweighted": unweighted, "Huber": huber, "RANSAC": ransac, "adaptive": adaptive}
+        return found | ({"lmrob": lmrob} if has_lmrob() else {})
     return {"unweighted": unweighted, "absolute error": absolute_error, "adaptive": adaptive}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,14 @@ def cells(half: catalogue.Half, task: str | None, base: str | None, quick: bool)
                     yield from (Cell(source, classes, name, *each) for each in [("clean", 0.0), *planted])
 
 
-def run(found: Path, todo: list[Cell], again: str | None = None, skip: str | None = None) -> None:
+def run(found: Path, todo: list[Cell], again: str | None = None, skip: Sequence[str] = ()) -> None:
     """Fill in what is missing from a file of results.
 
     Args:
         found: The file, a line of JSON a result.
         todo: The cells.
         again: A method whose results are measured anew.
-        skip: A method that is left out.
+        skip: Methods that are left out.
     """
     from rich.progress import track
 
@@ -90,7 +90,7 @@ def run(found: Path, todo: list[Cell], again: str | None = None, skip: str | Non
             missing = [
                 name
                 for name in methods(cell.base, cell.classes)
-                if name != skip and _name(cell.key(name)) not in done
+                if name not in skip and _name(cell.key(name)) not in done
             ]
             if not missing:
                 continue

@@ -50,7 +50,7 @@ def summary(rows: list[Row]) -> str:
         lines += [f"## {task}, {base}: {len(clean)} clean tables, {len(planted)} planted cells", ""]
         lines += [*_clean(clean, task), ""]
         lines += [*_planted(planted, task, BASELINES[task, base]), ""]
-        lines += [*_claims(clean, planted), *_ranking(planted), *_time(complete), ""]
+        lines += [*_claims(clean, planted), *_others(planted, task), *_ranking(planted), *_time(complete), ""]
     return "\n".join(lines)
 
 
@@ -107,6 +107,25 @@ def _planted(cells: dict[Any, dict[str, Row]], task: str, baselines: tuple[str, 
                 means.append(f"{mean:+.3f} / {np.median(losses):+.3f}")
             lines.append(
                 f"| {kind[0]} {kind[1]} | {metric} | {len(chosen)} | {behind} | " + " | ".join(means) + " |"
+            )
+    return lines
+
+
+def _others(cells: dict[Any, dict[str, Row]], task: str) -> list[str]:
+    """Beside methods that are no baseline, where they could be fitted."""
+    metric = "rmse" if task == "regression" else "log_loss"
+    lines = []
+    for name in ("RANSAC", "lmrob"):
+        ratios = [
+            each["adaptive"][metric] / each[name][metric]
+            for each in cells.values()
+            if metric in each.get(name, {})
+        ]
+        if ratios:
+            lines.append(
+                f"{metric} to {name}: geometric mean {np.exp(np.mean(np.log(ratios))):.2f}, median "
+                f"{np.median(ratios):.2f}, ahead by 2 % in {np.mean(np.array(ratios) < 0.98):.0%} and behind in "
+                f"{np.mean(np.array(ratios) > 1.02):.0%} of {len(ratios)} cells"
             )
     return lines
 

@@ -7,6 +7,8 @@ learners that may memorise their rows:
 2. If noise is suspected: out of fold once more, with the weights that follow from each row's own error.
 3. The last fit, to all rows, with the weights of the last round.
 
+Unlike there, influences are bounded only if outliers are suspected: no unweighted fit is made to compare with.
+
 A fold is left out by weights of 0, so nothing is read or binned again. Finished fits are files in the work folder.
 """
 
@@ -36,9 +38,10 @@ from inlier.sklearn._extension import Kind, Weighting
 from inlier.sklearn._labels import class_factors
 from inlier.sklearn._regressor import estimate_of
 from inlier.sklearn._residuals import Evidence, examine
-from inlier.sklearn._robust import ROBUST_ENOUGH
 
 ROUNDS = ("first", "second")
+ROBUST_ENOUGH = 0.8
+"""With more inliers, proven by the first round, there is no second one."""
 
 
 def evidence_of(rounds: list[Arrays], share: float | None) -> Evidence:

@@ -180,12 +180,7 @@ def _summary(
 ) -> list[tuple[str, str]]:
     n, without = record["rows"], record["rows_without_target"]
     more = f" ({without:,} more without {quoted(options.target)} were left out)" if without else ""
-    errors = "not measured: too few rows of each class"
-    if holdout is not None:
-        better = "" if holdout.robust < holdout.unweighted else ": not better"
-        errors = (
-            f"robust {holdout.robust:.4g}, unweighted {holdout.unweighted:.4g}{better} ({holdout.measure})"
-        )
+    errors = "not measured: too few rows of each class" if holdout is None else str(holdout)
     first = ", ".join(
         f"{row} of {name}"
         for name, row in zip(
@@ -194,8 +189,9 @@ def _summary(
             strict=True,
         )
     )
+    unlikely = record["suspects"] if record["task"] == "classification" else 0
     return [
-        *describe_estimate(fitted.estimate, n, "rows"),
+        *describe_estimate(fitted.estimate, n, "rows", unlikely=unlikely),
         ("rows", f"{n:,}{more} in {record['partitions']:,} partitions, read {record['passes']} times"),
         ("held-out error", f"{errors}, in the sample"),
         ("most suspect", f"rows {first} (counted from 0 in each file)"),

@@ -162,10 +162,13 @@ class InSample:
     def __init__(self, estimator: Any, x: Any, y: Array, predict: Predict) -> None:
         self.estimator, self.x, self.y, self.predictor = estimator, x, y, predict
 
+    leaves_out = False
+    """Whether samples without weight are left out of a fit: learners may take far longer with weights."""
+
     def with_estimator(self, estimator: Any) -> Self:
-        """Return the same with another estimator."""
+        """Return the same with another estimator, which samples without weight are left out of."""
         other = copy.copy(self)
-        other.estimator = estimator
+        other.estimator, other.leaves_out = estimator, True
         return other
 
     def fit(self, weights: Array) -> Fit:
@@ -174,6 +177,9 @@ class InSample:
 
     def _fitted(self, weights: Array, rows: Array | None = None) -> Any:
         x, y = self.x, self.y
+        if self.leaves_out:
+            rows = np.arange(len(y)) if rows is None else rows
+            rows = rows[weights[rows] > 0]
         if rows is not None:
             x, y, weights = _safe_indexing(x, rows), y[rows], weights[rows]
         model = clone(self.estimator)

@@ -37,8 +37,8 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
     - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
-      suspected, or if that would cost no more than 2 % were everything clean.
-    - One law explains them better: all weights are 1, and the fit is that of the estimator alone.
+      suspected, or if that would cost next to nothing were everything clean, and gain much were the large errors wrong.
+    - Else all weights are 1, and the fit is that of the estimator alone.
 
     Args:
         estimator: Any regressor that takes ``sample_weight``; LinearRegression by default. In a pipeline the last
@@ -153,14 +153,13 @@ def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
         return FractionEstimate(evidence.share, evidence.standard_error, False, reason)
     if n < AMPLE:
         return FractionEstimate(1.0, 0.0, False, f"Nothing points to outliers, but {n:.0f} rows are few.")
+    if weighting.kind == "bounded":
+        reason = (
+            "No outliers are proven, but rows with large errors have a bounded influence, which costs little."
+        )
+        return FractionEstimate(1.0, 0.0, False, reason)
     if evidence.open:
-        done = (
-            "rows with large errors have a bounded influence"
-            if weighting.kind == "bounded"
-            else "all rows count alike"
-        )
-        return FractionEstimate(
-            1.0, 0.0, False, f"One law explains the errors about as well as outliers do: {done}."
-        )
+        reason = "One law explains the errors about as well as outliers do: all rows count alike."
+        return FractionEstimate(1.0, 0.0, False, reason)
     reason = "One law explains all errors. Wrong targets that are as plausible as right ones cannot be seen."
     return FractionEstimate(1.0, 0.0, True, reason)

@@ -27,13 +27,14 @@ from inlier.sklearn._learners import Array
 
 TRUSTED = 2.5
 """The gain in its standard errors above which outliers are a fact; `python -m benchmarks.regressor_constants`."""
-SUSPECTED = 1.0
+SUSPECTED = 0.75
 """Above this there may be outliers."""
 OPEN = -1.5
-"""Below this one law is better: nothing points to outliers."""
+"""Below this one law is better: nothing points to outliers, and that is a trusted claim."""
 
-ATOM_SHARE, ATOM_RATIO = 0.05, 5.0
-"""A target is an atom if more than this share of all rows has it, and so many times as many as a usual target."""
+ATOM_SHARE, ATOM_RATIO, NEIGHBOURS = 0.05, 5.0, 5
+"""A target is an atom if more than this share of all rows has it, and so many times as many as is usual of the values
+next to it, of so many on each side."""
 
 BINS = 160
 """Errors are counted in so many bins of their inverse hyperbolic sine: a fit takes as long for a million of them."""
@@ -182,7 +183,7 @@ def examine(
         frequency: How many rows each stands for.
         share: The share of inliers, if it is given.
         last: The evidence of a similar fit, where this one starts.
-        inside: How far each row is believed to be an inlier: the local scale is theirs. Where outliers are the
+        inside: The inlier probability of each row: the local scale is that of inliers. Where outliers are the
             majority, that of all rows would be the scale of the outliers.
 
     Returns:
@@ -252,7 +253,7 @@ def without_atoms(targets: Array, frequency: Array) -> Array:
     """Return how many rows each counts for, if zeros, caps and the like count for nothing.
 
     That a fit meets many equal targets says nothing about the others. An atom is a target that is far more frequent
-    than is usual in its table.
+    than the values next to it: the middle of a rounded target is none, however far its tails reach.
 
     Example:
         >>> without_atoms(np.array([0, 0, 0, 0, 0, 0, 1, 2, 3]), np.ones(9))
@@ -260,7 +261,10 @@ def without_atoms(targets: Array, frequency: Array) -> Array:
     """
     group = np.unique(targets, return_inverse=True)[1]
     shared = np.bincount(group, frequency)
-    atom = shared > max(ATOM_SHARE * float(frequency.sum()), ATOM_RATIO * float(np.median(shared)))
+    atom = shared > ATOM_SHARE * float(frequency.sum())
+    for place in np.flatnonzero(atom):
+        near = shared[max(place - NEIGHBOURS, 0) : place + NEIGHBOURS + 1]
+        atom[place] = shared[place] > ATOM_RATIO * float(np.median(near))
     return np.where(atom[group], 0.0, frequency)
 
 

@@ -1,14 +1,15 @@
 """Weights for a regression: a robust first fit, then as much more as the errors are evidence for.
 
-1. A fit whose influence is bounded: Huber's weights ``min(1, K s / |e|)``, or the absolute error where the learner has
-   that loss. Its errors are examined (:mod:`inlier.sklearn._residuals`).
+1. A fit whose influence is bounded: Huber's weights ``min(1, K s / |e|)``, or, of learners that take long, the absolute
+   error where there is that loss. Its errors are examined (:mod:`inlier.sklearn._residuals`).
 2. While outliers are suspected: fit with the probability of being an inlier, and examine again. That is the EM
    algorithm for the mixture of both groups, and the mean weight is the share of inliers: the paper's Rule 1.
 3. For least squares the best of several other beginnings is tried too (:mod:`inlier.sklearn._starts`): outliers that
    agree with each other may have attracted the first fit. It is taken if its outliers are trusted and the errors more
    likely.
-4. Where outliers remain an open question, Huber's weights are kept if they are cheap even when everything is clean: the
-   predictions of both fits, each without the row itself, tell that before anything is decided about the errors.
+4. Where outliers are not proven, Huber's weights are kept if they are suspected, or if there is little to lose and
+   something to gain. The errors of both fits, each without the row itself, tell what is lost if everything is clean (on
+   all rows) and what is gained if the large errors are wrong (on the others): :func:`cost_and_gain`.
 
 Many equal targets (zeros, a cap) say nothing about the scale of errors: without them Huber's bound is not drawn to
 them, and costs little on counts.
@@ -35,19 +36,24 @@ from inlier.sklearn._extension import (
     huber_weights,
 )
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
-from inlier.sklearn._residuals import Evidence, examine, that_tell_a_scale
-from inlier.sklearn._starts import MARGIN, better_start
+from inlier.sklearn._residuals import TRUSTED, Evidence, examine, that_tell_a_scale
+from inlier.sklearn._starts import FEWEST_PER_UNKNOWN, MARGIN, better_start
 
 TOLERANCE = 1e-3
 """Iterations end when the mean change of a weight is below this."""
 HUBER_TOLERANCE = 2e-4
 HUBER_STEPS, EM_STEPS = 60, 10
 """The most iterations of least squares."""
-AFFORDABLE = 0.04
-"""A bounded influence may cost so much of the squared error if everything is clean: 2 % of the error;
-`python -m benchmarks.regressor_constants`."""
-FEW_STEPS, ROBUST_ENOUGH = 1, 0.8
-"""EM steps where a fit is expensive; none with more inliers, proven, than this if the absolute error was fitted."""
+AFFORDABLE, ODDS = 0.02, 10.0
+"""A bounded influence may cost so much of the squared error if everything is clean, and more by a tenth of what it
+gains (in its logarithm) if the large errors are wrong: where nothing else speaks against them, they are taken to be
+wrong in one table of so many; `python -m benchmarks.regressor_constants`."""
+LEAST_GAIN = 0.15
+"""With less to gain it may cost nothing."""
+CONFIDENCE = 3.0
+"""The cost is taken so many standard errors above its estimate."""
+FEW_STEPS = 1
+"""EM steps where a fit is expensive."""
 SUBSAMPLE = 2500
 """Decisions are made on no more rows than this: no model represents its data exactly, and of enough rows any misfit is
 significant (`python -m benchmarks.misfits`)."""
@@ -85,14 +91,18 @@ class First:
         weights: Huber's weights.
         limit: The size of an error from which on they are below 1.
         n_iter: The number of fits.
-        unweighted: The errors of the unweighted fit, each without the row itself.
+        left_out: Its errors, each without the row itself.
+        unweighted: Those of the unweighted fit.
+        unknowns: The number of coefficients of a linear fit by normal equations, else 0.
     """
 
     fit: Fit
     weights: Array
     limit: float
     n_iter: int
+    left_out: Array
     unweighted: Array
+    unknowns: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,20 +152,39 @@ def find_weights(
     """
     usable = np.flatnonzero(data.frequency)
     if not isinstance(learner, LeastSquares):
-        if variant is not None:
-            # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
-            learner = learner.with_estimator(variant)
         rows = usable if len(usable) <= SUBSAMPLE else usable[subsample(len(usable), generator)]
-        first = _first(learner, data, variant is not None)
-        found = _refine(first, learner, data, 0, rows=rows)
-        if variant is None or not (found.evidence.trusted and found.evidence.share > ROBUST_ENOUGH):
-            found = _refine(first, learner, data, FEW_STEPS, rows=rows)
-        return _conclude(first, found, data)
+        return _find_expensive_weights(learner, data, variant, rows)
     if len(usable) <= SUBSAMPLE:
         return find_linear_weights(learner, data, generator)
     chosen = usable[subsample(len(usable), generator)]
     part = find_linear_weights(learner.rows(chosen), data.rows(chosen), generator)
     return _extend(part, begin_extension(part), learner, data)
+
+
+def _find_expensive_weights(learner: InSample, data: Data, variant: Any, rows: Array) -> Result:
+    """Learners that take long: a robust fit, and one more, unweighted or of the rows that are more likely inliers.
+
+    Args:
+        learner: What is fitted.
+        data: Targets and weights.
+        variant: The estimator with the absolute error as its loss, or None if it has none.
+        rows: The rows that are examined.
+    """
+    robust = learner if variant is None else learner.with_estimator(variant)
+    first = _first(robust, data, variant is not None)
+    # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
+    found = _refine(first, robust, data, FEW_STEPS, rows=rows, hard=variant is not None)
+    if found.evidence.suspected or data.share is not None:
+        return _conclude(first, found, data)
+    if found.n_iter > first.n_iter:
+        # The second fit does not confirm what the first one suspects: nothing is proven, nothing is ruled out.
+        before = _refine(first, robust, data, 0, rows=rows).evidence
+        found = replace(found, evidence=replace(before, score=min(before.score, TRUSTED)))
+    elif variant is not None:
+        # The other side of the comparison: so far there is the absolute error only.
+        unweighted = data.y - learner.fit(data.sample_weight).predictions
+        first, found = replace(first, unweighted=unweighted), replace(found, n_iter=found.n_iter + 1)
+    return _conclude(first, found, data)
 
 
 def subsample(rows: int, generator: np.random.RandomState) -> Array:
@@ -199,7 +228,27 @@ def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -
         old, weights = weights, huber_weights(data.y - fit.predictions, limit)
         n_iter, settled = n_iter + 1, bool(np.abs(weights - old).mean() <= HUBER_TOLERANCE)
     assert unweighted is not None
-    return First(fit, weights, limit, n_iter, unweighted)
+    errors, unknowns = data.y - fit.predictions, 0
+    if isinstance(learner, LeastSquares):
+        errors, unknowns = _bounded_left_out(errors, limit, learner, data), learner.unknowns
+    return First(fit, weights, limit, n_iter, errors, unweighted, unknowns)
+
+
+def _bounded_left_out(errors: Array, limit: float, learner: LeastSquares, data: Data) -> Array:
+    """Return the error of each row under Huber's fit to the others.
+
+    One Newton step of Huber's objective without the row: e + h psi(e) / (1 - h psi'(e)), where psi bounds errors at the
+    limit, and h is the leverage among the rows within it. With the weights of the fit to all rows, which depend on the
+    row's own target, tables with few rows for each unknown would look better than they are
+    (`python -m benchmarks.small_tables`).
+
+    Reference: K. Rahnama Rad, A. Maleki (2020), A scalable estimate of the out-of-sample prediction error via
+    approximate leave-one-out cross-validation.
+    """
+    inside = np.abs(errors) <= limit
+    leverage = learner.fit(inside * data.sample_weight).leverage
+    pull = np.clip(errors, -limit, limit) * leverage / (1 - np.minimum(leverage * inside, 0.99))
+    return np.asarray(errors + pull)
 
 
 def _left_out(fit: Fit, weights: Array, data: Data) -> Array:
@@ -214,6 +263,7 @@ def _refine(
     steps: int,
     inside: Array | None = None,
     rows: Array | None = None,
+    hard: bool = False,
 ) -> Examined:
     """Examine the errors of a fit, and go on with the probability of being an inlier while that is called for.
 
@@ -222,8 +272,10 @@ def _refine(
         learner: What is fitted.
         data: Targets and weights.
         steps: The most further fits.
-        inside: How far each row is believed to be an inlier.
+        inside: The inlier probability of each row.
         rows: The rows that are examined; all by default.
+        hard: Whether rows that are more likely outliers are left out of further fits, and all others count alike:
+            boosting of the absolute error takes several times as long with weights.
     """
     examined = data if rows is None else data.rows(rows)
     fit, n_iter, weights, evidence = first.fit, first.n_iter, first.weights, None
@@ -239,7 +291,7 @@ def _refine(
         if step > 1 and np.abs(weights - old).mean() <= TOLERANCE:
             weights = old
             break
-        fit = learner.fit(weights * data.sample_weight)
+        fit = learner.fit((weights > 0.5 if hard else weights) * data.sample_weight)
         inside = None if inside is None else weights
         n_iter += 1
     assert evidence is not None
@@ -262,24 +314,39 @@ def _conclude(first: First, found: Examined, data: Data) -> Result:
 
 def bound_influence(first: First, evidence: Evidence, data: Data) -> First:
     """Return the fit whose influences are as bounded as the evidence calls for; see the top of this file."""
-    unbounded = replace(first, weights=np.ones(len(data.y)), limit=math.inf)
     if evidence.suspected:
         return first
-    # Whether its weights suit a fit of the squared error is not known of a learner with another loss.
-    if not evidence.open or first.n_iter == 1:
-        return unbounded
-    return first if bounding_price(first, data) <= AFFORDABLE else unbounded
+    if np.count_nonzero(data.frequency) >= FEWEST_PER_UNKNOWN * first.unknowns:
+        cost, gain = cost_and_gain(first, data)
+        if cost < (AFFORDABLE + gain / ODDS if gain > LEAST_GAIN else 0.0):
+            return first
+    return replace(first, weights=np.ones(len(data.y)), limit=math.inf)
 
 
-def bounding_price(bounded: First, data: Data) -> float:
-    """Return what a bounded influence costs if everything is clean.
+def cost_and_gain(bounded: First, data: Data, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return what a bounded influence costs if everything is clean, and what it gains if the large errors are wrong.
 
-    The mean squared distance between the predictions of the bounded fit and of the unweighted one, each without the row
-    itself, per mean squared error of the latter.
+    With the errors e of the bounded fit and a of the unweighted one, each without the row itself, and the limit L:
+
+        cost = mean(e^2 - a^2) / mean(a^2), plus so many of its standard errors;
+        gain = log(mean a^2 / mean e^2), both over the rows with |e| <= L.
+
+    The rows are the same for both fits: neither gains by giving some up.
+
+    Args:
+        bounded: The fit with bounded influences.
+        data: Targets and weights.
+        confidence: The number of standard errors.
     """
-    errors = _left_out(bounded.fit, bounded.weights, data)
-    distance = float(data.frequency @ (bounded.unweighted - errors) ** 2)
-    return distance / max(float(data.frequency @ bounded.unweighted**2), 1e-300)
+    square = bounded.left_out**2
+    alone, n = bounded.unweighted**2, float(data.frequency.sum())
+    total = max(float(data.frequency @ alone), 1e-300)
+    change = square - alone
+    mean = float(data.frequency @ change) / n
+    error = math.sqrt(float(data.frequency @ (change - mean) ** 2))
+    inside = data.frequency * (square <= bounded.limit**2)
+    gain = math.log(max(float(inside @ alone), 1e-300) / max(float(inside @ square), 1e-300))
+    return (n * mean + confidence * error) / total, gain
 
 
 def begin_extension(part: Result) -> Extension:

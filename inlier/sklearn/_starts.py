@@ -32,6 +32,7 @@ SUBSETS, MOST_UNKNOWNS = 300, 12
 ROWS, KEPT, STEPS = 1000, 4, 3
 """So many rows score a subset; so many of the best are concentrated, in so many steps."""
 FEWEST_PER_UNKNOWN = 4
+"""Rows for each unknown; with fewer, errors say little about the fit."""
 MARGIN = 5.0
 """The gain in log-likelihood that another beginning needs."""
 
@@ -69,7 +70,10 @@ def _halves(learner: LeastSquares, frequency: Array, errors: Array) -> Iterator[
     yield frequency * (errors < middle)
     x = learner.x[:, : learner.inputs]
     center = np.median(x[usable], axis=0)
-    spread = np.median(np.abs(x[usable] - center), axis=0)
+    away = np.abs(x[usable] - center)
+    spread = np.median(away, axis=0)
+    # More than half of a column of 0 and 1 is equal.
+    spread = np.where(spread > 0, spread, away.mean(0))
     if (spread > 0).any():
         distance = (np.abs(x - center)[:, spread > 0] / spread[spread > 0]).max(1)
         yield frequency * (distance <= np.median(distance[usable]))
