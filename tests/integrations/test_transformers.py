@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -401,3 +405,51 @@ class TestOtherLosses:
         logits = torch.full((2, 2), math.nan, requires_grad=True)
         loss = RobustLoss()(SequenceClassifierOutput(logits=logits), torch.tensor([0, 1]))
         assert loss.item() == 0
+
+
+def train_on_all(folder, batch: int) -> RobustTrainer:
+    """Train on 96 texts in joined batches of 24, whatever the number of processes."""
+    train, _ = texts(96, seed=1, wrong=0.3)
+    settings = {"num_train_epochs": 12, "per_device_train_batch_size": batch, "learning_rate": 1e-2}
+    trainer = RobustTrainer(
+        classifier(),
+        arguments(folder, **settings, gradient_accumulation_steps=2),
+        train_dataset=train,
+        robust=RobustCrossEntropy(0.7),
+    )
+    trainer.train()
+    return trainer
+
+
+PROGRAM = """
+import faulthandler, sys, torch
+faulthandler.dump_traceback_later(200, exit=True)  # rather than wait for ever
+torch.set_num_threads(1)
+from tests.integrations.test_transformers import parameters, train_on_all
+trainer = train_on_all(sys.argv[1], 6)
+assert trainer.accelerator.num_processes == 2
+if trainer.is_world_process_zero():
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    torch.save([trainer.robust.inlier_probability(), parameters(model)], sys.argv[1] + "/end.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (tmp_path / "program.py").write_text(PROGRAM)
+    root = str(Path(__file__).parents[2])
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(tmp_path / "program.py"), str(folder)],
+        env=os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    probability, weights = torch.load(folder / "end.pt")
+    alone = train_on_all(tmp_path / "alone", 12)
+    assert alone.robust.inlier_probability().std() > 0.05  # Some texts have lost weight.
+    torch.testing.assert_close(probability, alone.robust.inlier_probability(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(weights, parameters(alone.model), rtol=1e-3, atol=1e-3)

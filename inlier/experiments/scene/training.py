@@ -41,6 +41,7 @@ class SceneMethod:
         held: Whether weights are held for some steps (AAA_T).
         gradient_factor: From the norm of all gradients, and the limit of the settings, to their factor.
         only_clean: Whether it trains on clean pixels only: the oracle.
+        prefers: Whether half of the rays prefer pixels that fitted the scene before.
     """
 
     rule: Literal["adaptive", "robustnerf", "both", "none"] = "none"
@@ -49,6 +50,7 @@ class SceneMethod:
     held: bool = False
     gradient_factor: Callable[[Tensor, float], Tensor] | None = None
     only_clean: bool = False
+    prefers: bool = False
 
 
 METHODS = {
@@ -60,6 +62,8 @@ METHODS = {
     "adaptive-t-gm": SceneMethod("adaptive", "geman-mcclure", given_fraction=True, held=True),
     # Out of the box: no prior knowledge.
     "robust": SceneMethod("adaptive"),
+    # The same, with more rays through pixels that fitted before.
+    "robust-preferring": SceneMethod("adaptive", prefers=True),
     # The same, with one kernel throughout.
     "robust-geman-mcclure": SceneMethod("adaptive", "geman-mcclure"),
     "robust-truncated": SceneMethod("adaptive", "truncated"),
@@ -125,7 +129,7 @@ def _configuration(
     configure_data(manager, scene, settings["layout"], settings["largest_side"])
     clean = clean_fraction(corrupt_images(manager, settings["corruption"], rate, seed, method.only_clean))
     model = config.pipeline.model
-    model.rule = method.rule
+    model.rule, model.prefer_inliers = method.rule, method.prefers
     if method.kernel is not None:
         model.kernel = method.kernel
     if method.held:
@@ -201,7 +205,7 @@ def _fit(pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str,
     return {
         "precision": clean_weight / weight if weight else math.nan,
         "recall": clean_weight / clean if clean else math.nan,
-        "estimated_fraction": math.nan if robust is None else float(robust.inlier_fraction),
+        "estimated_fraction": math.nan if robust is None else float(pipeline.model.clean_fraction),
     }
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from inlier._errors import InputError
+from inlier.integrations.nerfstudio._image_gains import ImageGains
 from inlier.integrations.nerfstudio._kernel_schedule import current_kernel
 from inlier.integrations.nerfstudio._maps import WeightedImage, write_maps
-from inlier.integrations.nerfstudio._photo_gains import PhotoGains
 from inlier.integrations.nerfstudio._pixels import PixelIndex
 from inlier.integrations.nerfstudio._silence import quiet
 from inlier.nn import Robust
@@ -141,10 +141,10 @@ def _pixel_weights(state: dict[str, Tensor], model: dict[str, Any]) -> list[Tens
     return [pixels.image(weights, image) for image in range(len(pixels.sizes))]
 
 
-def _stops(state: dict[str, Tensor], photos: int) -> list[float]:
+def _stops(state: dict[str, Tensor], images: int) -> list[float]:
     """Return by how many stops each training image is brighter than the others."""
-    gains = PhotoGains(photos)
-    sums = state.get(f"{MODEL}photo_gains.sums")
+    gains = ImageGains(images)
+    sums = state.get(f"{MODEL}image_gains.sums")
     if sums is not None and sums.shape == gains.sums.shape:
         gains.sums.copy_(sums)
     return [float(gain) for gain in gains.gains().log2().mean(1)]

@@ -24,7 +24,7 @@ def weighted_image_loss(
 
     Args:
         prediction: The rendered image p, of shape H x W x C.
-        target: The photo t, of the same shape.
+        target: The image t, of the same shape.
         weights: u of each pixel, of shape H x W.
         ssim: The structural similarity of two batches of images, of shape 1 x C x H x W.
         ssim_share: s, the share of SSIM in the loss.
@@ -36,11 +36,11 @@ def weighted_image_loss(
         ValueError: If the shapes do not fit.
 
     Example:
-        >>> photo, constant = torch.rand(16, 16, 3), lambda a, b: torch.tensor(1.0)
-        >>> wrong = photo.clone()
+        >>> image, constant = torch.rand(16, 16, 3), lambda a, b: torch.tensor(1.0)
+        >>> wrong = image.clone()
         >>> wrong[:4] = 0.0
-        >>> weights = (wrong == photo).all(-1).float()
-        >>> float(weighted_image_loss(photo, wrong, weights, constant))
+        >>> weights = (wrong == image).all(-1).float()
+        >>> float(weighted_image_loss(image, wrong, weights, constant))
         0.0
 
     Reference: B. Kerbl, G. Kopanas, T. Leimkühler, G. Drettakis (2023), 3D Gaussian Splatting for Real-Time
