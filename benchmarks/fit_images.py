@@ -2,6 +2,7 @@
 
     python -m benchmarks.fit_images --data DIR --encoder DIR [--images 10000]
     python -m benchmarks.fit_images --data DIR --encoder DIR --sizes    # both models behind an encoder, by size
+    python -m benchmarks.fit_images --data DIR --encoder DIR --speed    # processor time of each step, one thread
 
 The first holds train.parquet, test.parquet and cifar10n.parquet, the second alexnet_features.safetensors.
 """
@@ -27,6 +28,7 @@ from inlier.fit._columns import Column
 from inlier.fit._heads import train_head
 from inlier.fit._image_data import read_labelled
 from inlier.fit._image_encoders import ImageEncoder, load_image_encoder
+from inlier.fit._image_fit import ImageFitOptions, fit_images
 from inlier.fit._pipeline import ModelSpec, fit_robust
 
 SIZES = (150, 500, 1000, 2000, 4000, 10_000)
@@ -76,14 +78,45 @@ def compare_models(data: Path, encoder: ImageEncoder) -> None:
                       flush=True)  # fmt: skip
 
 
+def time_steps(data: Path, encoder: str) -> None:
+    """Print the processor time of each step of a fit, for two numbers of images and for the difference."""
+    torch.set_num_threads(1)
+    found: list[dict[str, float]] = []
+    for images in (10_000, 20_000):
+        steps: dict[str, float] = {}
+        last = ["start", time.process_time()]
+
+        def progress(step: str, share: float = 1.0, steps: dict = steps, last: list = last) -> None:
+            now = time.process_time()
+            steps[last[0]] = steps.get(last[0], 0.0) + now - last[1]
+            last[:] = [step, now]
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "train.parquet")
+            pq.write_table(pq.read_table(data / "train.parquet").slice(0, images), path)
+            last[1] = time.process_time()
+            fit_images(ImageFitOptions(path, Path(folder, "out"), encoder=encoder), progress)
+            progress("end")
+        found.append(steps)
+    difference = {name: found[1].get(name, 0.0) - spent for name, spent in found[0].items()}
+    for name, steps in (("10,000 images", found[0]), ("10,000 more", difference)):
+        beyond = sum(spent for step, spent in steps.items() if step != "encoding")
+        words = ", ".join(f"{step} {spent:.1f} s" for step, spent in steps.items())
+        print(f"{name}: {words}; beyond the encoder {10_000 / beyond:.0f} a second", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--sizes", action="store_true")
+    parser.add_argument("--speed", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    if arguments.speed:
+        time_steps(arguments.data, arguments.encoder)
+        return
     encoder = load_image_encoder(arguments.encoder)
     if arguments.sizes:
         compare_models(arguments.data, encoder)

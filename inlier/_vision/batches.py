@@ -42,7 +42,12 @@ def make_generator(seed: int, *numbers: int) -> torch.Generator:
 
 
 def normalize(pixels: Tensor) -> Tensor:
-    """Return pixels of 0 to 255 as floats of mean about 0, in the memory layout that convolutions prefer."""
+    """Return pixels of 0 to 255 as floats of mean about 0, in the memory layout that convolutions prefer.
+
+    Features of an encoder, [n, d], stay as they are.
+    """
+    if pixels.dim() == 2:
+        return pixels
     return pixels.float().sub_(120.0).div_(64.0).contiguous(memory_format=torch.channels_last)
 
 

@@ -25,7 +25,7 @@ class Images:
     """Images of one size with their labels.
 
     Args:
-        pixels: uint8, [n, 3, height, width].
+        pixels: uint8, [n, 3, height, width]; or the features of an encoder, float32, [n, d].
         labels: int64, [n].
         class_names: The names of the classes 0, 1, ...
     """
@@ -55,13 +55,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inlier"
 
 
-def decode(content: bytes, size: int | None = None) -> np.ndarray[Any, Any]:
+def decode(content: bytes, size: int | None = None, enlarge: bool = True) -> np.ndarray[Any, Any]:
     """Return an image as uint8, [3, height, width]; raise ``ValueError`` for anything else.
 
     Args:
         content: An image file (PNG, JPEG, ...).
         size: Turn it upright, crop the central square and resize that to this many pixels; None leaves it
             unchanged.
+        enlarge: Whether to resize a smaller square too.
 
     Example:
         >>> decode(b"no image")
@@ -77,8 +78,9 @@ def decode(content: bytes, size: int | None = None) -> np.ndarray[Any, Any]:
             rgb = upright.convert("RGB")
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ValueError("not an image that can be read") from error
-    if size is not None and rgb.size != (size, size):
-        rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.LANCZOS)
+    side = size if enlarge or size is None else min(size, *rgb.size)
+    if side is not None and rgb.size != (side, side):
+        rgb = ImageOps.fit(rgb, (side, side), Image.Resampling.LANCZOS)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-__all__ = ["DLA34", "CompactCNN", "ResNet18", "get", "names"]
+__all__ = ["DLA34", "CompactCNN", "FeatureHead", "ResNet18", "get", "names"]
 
 
 class ConvNorm(nn.Sequential):
@@ -73,6 +73,23 @@ class CompactCNN(nn.Sequential):
             ResidualBlock(64, 128, 2),
             Head(128, classes),
         )
+
+
+class FeatureHead(nn.Sequential):
+    """One hidden layer of 512 on the features of a pretrained encoder.
+
+    Args:
+        classes: Number of classes.
+        inputs: Numbers for each image; AlexNet's by default.
+
+    Example:
+        >>> import torch
+        >>> FeatureHead(10)(torch.zeros(2, 2816)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, classes: int, inputs: int = 2816) -> None:
+        super().__init__(nn.Linear(inputs, 512), nn.ReLU(), nn.Linear(512, classes))
 
 
 class ResNet18(nn.Sequential):
@@ -156,6 +173,7 @@ _NETWORKS: dict[str, Callable[[int], nn.Module]] = {
     "compact": CompactCNN,
     "resnet-18": ResNet18,
     "dla-34": DLA34,
+    "feature-head": FeatureHead,
 }
 
 

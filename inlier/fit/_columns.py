@@ -7,8 +7,9 @@ so; each cell that does not fit is named, and is missing for the model. Any othe
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,8 @@ Kind = Literal["number", "yes/no", "duration", "date", "text", "embedding"]
 
 READABLE = 0.95
 """A column of texts is of a type if more than this share of its cells can be read as that type."""
+MANY_TEXTS = 10
+"""A word among at most this many distinct numbers may be a category of its own."""
 ID_NAME = re.compile(
     r"(.*[ _.-])?(id|uuid|guid|index|row|rownames|row_?number)|.*Id|unnamed: \d+|__index_.*|", re.I
 )
@@ -50,6 +53,7 @@ class Column:
         percent: What one per cent is worth in a column of bare numbers.
         month_first: Whether 1/2/2020 is in January.
         century: The first year of the hundred that two-digit years stand for.
+        year_first: Whether three numbers of two digits begin with the year.
         yes: The word for yes.
         missing: Numbers that stand for a missing value.
         width: The length of vectors.
@@ -63,6 +67,7 @@ class Column:
     percent: float = 1.0
     month_first: bool = True
     century: int = 1950
+    year_first: bool = False
     yes: str = "yes"
     missing: tuple[float, ...] = ()
     width: int = 0
@@ -84,7 +89,6 @@ class Column:
             words.append("decimal comma")
         if self.unit:
             words.append(f"unit {self.unit}")
-        words += [f"{number:g} is missing" for number in self.missing]
         return ", ".join(words)
 
 
@@ -175,21 +179,58 @@ def infer_column(name: str, values: Any) -> Reading:
         lengths = pc.list_value_length(values.drop_null())
         return read_column(Column(name, "embedding", width=int(pc.max(lengths).as_py())), values)
     if not is_text(values.type):
-        kind: Kind = "date" if is_time(values.type) else "number"
-        reading = read_column(Column(name, kind), values)
-        return _with_sentinels(reading) if kind == "number" else reading
+        if is_time(values.type) or (pa.types.is_integer(values.type) and _are_dates(floats(values))):
+            return read_column(Column(name, "date"), values)
+        return _with_sentinels(read_column(Column(name, "number"), values))
     plain = plain_numbers(values)
     if plain is not None:
+        if _are_dates(plain):
+            return read_column(Column(name, "date"), values)
         return _with_sentinels(Reading(Column(name, "number"), plain))
     texts, codes = distinct_texts(values)
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
-    counts = np.where([_is_sentinel(text) for text in texts], 0, counts)
-    for infer in (_infer_yes_no, _infer_number, _infer_date, _infer_duration):
-        column = infer(name, texts, counts)
-        if column is not None:
-            reading = _read_texts(column, texts, codes)
-            return _with_sentinels(reading) if column.kind == "number" else reading
+    missing = {text for text in texts if _is_sentinel(text)}
+    # Only where a column cannot be read otherwise: each cell that does not fit is named.
+    for ignored in (missing, missing | _placeholders(texts, counts)):
+        is_ignored = np.array([text in ignored for text in texts], dtype=bool)
+        for infer in (_infer_yes_no, _infer_number, _infer_date, _infer_duration):
+            column = infer(name, texts, np.where(is_ignored, 0, counts))
+            if column is not None:
+                reading = _read_texts(column, texts, codes)
+                words = [f"{quoted(texts[k])} in {_cells(counts[k])}" for k in np.flatnonzero(is_ignored)]
+                reading = replace(
+                    reading,
+                    suspects=[cell for cell in reading.suspects if cell.value not in ignored],
+                    notes=(f"{', '.join(words)} taken as missing",) if words else (),
+                )
+                return _with_sentinels(reading) if column.kind == "number" else reading
     return Reading(Column(name, "text"), values)
+
+
+def _cells(count: int) -> str:
+    return f"{count:,} cell{'s' if count != 1 else ''}"
+
+
+def _placeholders(texts: list[str], counts: Array) -> set[str]:
+    """Return the one word that stands for a missing value, repeated among many texts that all have digits.
+
+    Example:
+        >>> import numpy as np
+        >>> _placeholders([*map(str, range(20)), "not measured"], np.array([1] * 20 + [5]))
+        {'not measured'}
+    """
+    words = [k for k, text in enumerate(texts) if not any(character.isdigit() for character in text)]
+    words = [k for k in words if not _is_sentinel(texts[k])]
+    one = len(words) == 1 and counts[words[0]] >= written.MIN_SENTINELS and len(texts) > MANY_TEXTS
+    return {texts[words[0]]} if one else set()
+
+
+def _are_dates(numbers: Array) -> bool:
+    """Return whether numbers are dates like 20201231: hardly any other numbers of eight digits are all such."""
+    present = numbers[np.isfinite(numbers)]
+    year, month, day = present // 10_000, present // 100 % 100, present % 100
+    valid = (year >= 1900) & (year < 2100) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool(valid.sum() > READABLE * len(present)) and len(np.unique(present)) > 1
 
 
 def _enough(read: Array, counts: Array) -> bool:
@@ -216,16 +257,18 @@ def _infer_number(name: str, texts: list[str], counts: Array) -> Column | None:
     if not _enough(np.array([number is not None for number in numbers], dtype=bool), counts):
         return None
     decimal = written.decimal_mark(numbers, counts)
-    units: dict[str, int] = {}
-    remarks = 0
+    units: Counter[str] = Counter()
+    phrases: Counter[str] = Counter()
     for number, count in zip(numbers, counts, strict=True):
         if number is not None:
-            units[number.unit] = units.get(number.unit, 0) + int(count)
-            remarks += int(count) if number.remark else 0
+            units[number.unit] += int(count)
+            phrases[number.phrase if number.remark else ""] += int(count)
     unit = max(units, key=lambda text: units[text])
-    # "2 rooms near the lake" and the like are texts that begin with a number.
-    if remarks > counts.sum() / 2:
-        return None
+    if counts.sum() - phrases.pop("", 0) > counts.sum() / 2:
+        # "12 sq ft" has a unit of two words; "2 rooms near the lake" and the like are texts that begin with a number.
+        unit, often = phrases.most_common(1)[0]
+        if often <= counts.sum() / 2:
+            return None
     percent = 1.0
     if "%" in units and unit == "":
         values = np.array([np.nan if n is None else n.value(decimal) for n in numbers])
@@ -238,11 +281,13 @@ def _infer_number(name: str, texts: list[str], counts: Array) -> Column | None:
 
 
 def _infer_date(name: str, texts: list[str], counts: Array) -> Column | None:
-    dates = [written.split_date(text) for text in texts]
+    year_first = written.is_year_first(texts)
+    dates = [written.split_date(text, year_first) for text in texts]
     if not _enough(np.array([date is not None for date in dates], dtype=bool), counts):
         return None
     first = written.month_first(dates, counts)
-    return Column(name, "date", month_first=first, century=written.century_of(dates))
+    century = written.century_of(dates)
+    return Column(name, "date", month_first=first, century=century, year_first=year_first)
 
 
 def _infer_duration(name: str, texts: list[str], counts: Array) -> Column | None:
@@ -285,6 +330,8 @@ def read_column(column: Column, values: Any) -> Reading:
             Reading(column, plain) if plain is not None else _read_texts(column, *distinct_texts(values))
         )
     elif column.kind == "date":
+        if pa.types.is_integer(values.type):  # Like 20201231.
+            return _read_texts(column, *distinct_texts(values.cast(pa.string())))
         if not is_time(values.type):
             return _unreadable(column, values, "datetime64[us]", "not a date")
         times = values.cast(pa.timestamp("us"), safe=False)
@@ -353,7 +400,7 @@ def _read_text(column: Column, text: str) -> tuple[Any, str]:
     if column.kind == "duration":
         value = written.duration(text)
         return (value, "") if value == value else (None, "not a duration")
-    date = written.split_date(text)
+    date = written.split_date(text, column.year_first)
     moment = None if date is None else date.value(column.month_first, column.century)
     if date is None or moment is None or np.isnat(moment):
         return None, "not a date"
@@ -369,6 +416,8 @@ def _number(column: Column, number: written.WrittenNumber | None) -> tuple[float
         return None, "digits in other groups than in the rest"
     if number.unit == "%" and column.unit == "":
         return column.percent * value, "a per cent sign, unlike the rest"
+    if " " in column.unit and number.phrase == column.unit:
+        return value, ""
     factor = written.unit_factor(number.unit, column.unit)
     if factor != factor:
         return None, f"unit {number.unit}, unlike the rest"

@@ -14,15 +14,20 @@ from inlier.fit._tables import Limits, inspect_table
 
 __all__ = ["default_output_folder", "plan_fit"]
 
+COMPRESSED = (".gz", ".zst", ".bz2")
+
 
 def default_output_folder(data: Path) -> Path:
     """Return the output folder unless another one is named.
 
     Example:
-        >>> default_output_folder(Path("tables/houses.csv")).as_posix()
+        >>> default_output_folder(Path("tables/houses.csv.gz")).as_posix()
         'runs/houses-fit'
     """
-    return Path("runs", f"{data.resolve().name if data.is_dir() else data.stem}-fit")
+    if data.is_dir():
+        return Path("runs", f"{data.resolve().name}-fit")
+    uncompressed = data.with_suffix("") if data.suffix.lower() in COMPRESSED else data
+    return Path("runs", f"{uncompressed.stem}-fit")
 
 
 def plan_fit(

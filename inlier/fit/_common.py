@@ -49,9 +49,16 @@ def check_settings(inlier_fraction: float | Literal["auto"], seed: int) -> None:
 
 
 def describe_estimate(
-    estimate: FractionEstimate, samples: int, unit: str, named: int = 0
+    estimate: FractionEstimate, samples: int, unit: str, named: int = 0, unlikely: int = 0
 ) -> list[tuple[str, str]]:
     """Return the lines of the summary about the inlier fraction: the headline of the report, and the number.
+
+    Args:
+        estimate: The estimate that was used.
+        samples: How many samples were scored.
+        unit: What they are called, in the plural.
+        named: How many have a target that is wrong by itself.
+        unlikely: How many have a label with an inlier probability below 1/2.
 
     Example:
         >>> describe_estimate(FractionEstimate(0.4, reason="Only 12 losses."), 12, "rows")[0]
@@ -63,7 +70,7 @@ def describe_estimate(
     status = verdict(estimate)
     number += {"trusted": "", "untrusted": ", not trusted", "given": ", given"}[status.status]
     return [
-        ("result", f"{headline(estimate, samples, unit, named)}. {status.reason}".strip()),
+        ("result", f"{headline(estimate, samples, unit, named, unlikely)}. {status.reason}".strip()),
         ("inlier fraction", number),
     ]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from inlier._errors import InputError, quoted
-from inlier.fit._layout import INSPECTED_ROWS, Limits, TableFile, find_layout
+from inlier.fit._layout import INSPECTED_ROWS, Layout, Limits, TableFile, find_layout
 
 __all__ = [
+    "FOOTER",
     "MAX_HEADER_BYTES",
     "MISSING_VALUES",
     "csv_rows",
@@ -31,6 +34,14 @@ __all__ = [
 MAX_HEADER_BYTES = 2**20
 MAX_ROW_BYTES = 2**22
 DELIMITERS = (",", ";", "\t", "|")
+MAX_FOOTER, MAX_NOTE = 10, 1000
+"""Lines of notes below a table, and characters of each."""
+FOOTER = b"footer"
+"""In the metadata of a table that was read: how many lines below it are not part of it."""
+SCRIPTS = ("cp1251", "gb18030", "cp932", "euc_kr", "big5", "euc_jp", "koi8_r", "cp1253", "cp1256", "cp1255")
+"""Encodings of scripts that are not Latin, those that are used more first."""
+WORD = re.compile(rb'[^\s,;|"0-9]*[\x80-\xff][^\s,;|"]*')
+NOT_IN_CP1252 = (b"\x81", b"\x8d", b"\x8f", b"\x90", b"\x9d")
 ESCAPES = (None, "\\")
 MISSING_VALUES = (
     *("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "-NaN"),
@@ -77,20 +88,28 @@ def inspect_csv(table: TableFile, head: bytes, complete: bool, encoding: str | N
         text = text[: end + 1]
     if "\0" in text:
         raise InputError(f"{quoted(path)} contains zero bytes, so it is not a CSV file in {encoding}")
-    found = []
-    for escape in ESCAPES:
-        for delimiter in DELIMITERS:
-            tried = replace(table, delimiter=delimiter, escape=escape, encoding=encoding)
-            try:
-                found.append((find_layout(_first_rows(text, tried)), tried))
-            except csv.Error as error:
-                raise InputError(f"{quoted(path)} does not start with a CSV header: {error}") from None
-    layout, table = max(found, key=lambda entry: entry[0].score)
+    layout, table = _layout(replace(table, encoding=encoding), text, DELIMITERS)
+    if not layout.is_regular:  # Blanks divide texts too, so they come last.
+        blank = _layout(replace(table, encoding=encoding), text, (" ",))
+        layout, table = blank if blank[0].is_regular else (layout, table)
     notes = [] if encoding in ("utf-8", "ascii") else [f"read as {encoding} (--encoding names another)"]
     if layout.skipped:
         lines = "line above it is" if layout.skipped == 1 else f"{layout.skipped} lines above it are"
         notes.append(f"the header is line {layout.skipped + 1}: the {lines} skipped")
     return replace(table, names=layout.names, skipped=layout.skipped, notes=tuple(notes))
+
+
+def _layout(table: TableFile, text: str, delimiters: Sequence[str]) -> tuple[Layout, TableFile]:
+    """Return the most regular layout of a text, with its delimiter."""
+    found = []
+    for escape in ESCAPES:
+        for delimiter in delimiters:
+            tried = replace(table, delimiter=delimiter, escape=escape)
+            try:
+                found.append((find_layout(_first_rows(text, tried)), tried))
+            except csv.Error as error:
+                raise InputError(f"{quoted(table.path)} does not start with a CSV header: {error}") from None
+    return max(found, key=lambda entry: entry[0].score)
 
 
 def _not_in(path: Path, encoding: str) -> InputError:
@@ -117,12 +136,30 @@ def _encoding(path: Path, head: bytes, complete: bool) -> str:
 
 
 def _legacy(content: bytes) -> str:
-    """Return the encoding of text that is not UTF-8: that of Windows if it has no gaps there."""
+    """Return the encoding of text that is not UTF-8: that of Windows, unless it makes no words there."""
+    content = content[: content.rfind(b"\n") + 1] or content  # A character may be cut at the end.
     try:
-        content.decode("cp1252")
+        text = content.decode("cp1252")
     except UnicodeDecodeError:
-        return "latin-1"
-    return "cp1252"
+        return _guessed(content, (*SCRIPTS, "mac_roman")) or "latin-1"
+    # In Western texts letters with accents are rare; in others read as Western ones, nearly all letters have them.
+    accented = [place for place, letter in enumerate(text) if letter > "\x7f"]
+    beside = sum(b - a == 1 for a, b in pairwise(accented))
+    scripts = SCRIPTS if beside > len(accented) / 2 else ()
+    return (_guessed(content, scripts) if scripts else None) or "cp1252"
+
+
+def _guessed(content: bytes, among: Sequence[str]) -> str | None:
+    """Return which of some encodings text most probably has; None if it can be none of them."""
+    from charset_normalizer import from_bytes
+
+    # Numbers and repeated words say nothing about it.
+    words = dict.fromkeys(islice(map(bytes, WORD.findall(content)), 20_000))
+    found = from_bytes(b" ".join(words), cp_isolation=list(among), threshold=0.5)
+    best = min(
+        found, key=lambda match: (match.chaos, -match.coherence, among.index(match.encoding)), default=None
+    )
+    return None if best is None else best.encoding
 
 
 def csv_rows(lines: Iterator[str], table: TableFile) -> Any:
@@ -168,17 +205,32 @@ def csv_text(table: TableFile, limits: Limits) -> tuple[str, str]:
     if encoding == "utf-8":
         try:
             return content.decode(), encoding
-        except UnicodeError:
-            encoding = _legacy(content)
+        except UnicodeDecodeError as error:
+            encoding = _legacy(content[max(error.start - MAX_HEADER_BYTES, 0) :][: 2 * MAX_HEADER_BYTES])
+            if encoding == "cp1252" and any(byte in content for byte in NOT_IN_CP1252):
+                encoding = "latin-1"
     try:
         return content.decode(encoding), encoding
     except UnicodeError:
         raise _not_in(table.path, encoding) from None
 
 
+def _set_aside(short: list[Any], row: Any) -> str:
+    """Keep a row with too few cells, which may be one of a few notes below the table; others are errors.
+
+    An open quote makes one row of all that follows.
+    """
+    is_note = row.actual_columns < row.expected_columns and '"' not in row.text and len(row.text) <= MAX_NOTE
+    if not is_note or len(short) == MAX_FOOTER:
+        return "error"
+    short.append(row)
+    return "skip"
+
+
 def _read_rows(table: TableFile, source: Any, columns: list[str], limits: Limits) -> pa.Table:
     """Read a CSV file in blocks; raise ``UnicodeError`` if it is not UTF-8."""
     path, rows, size, batches = table.path, 0, 0, []
+    short: list[Any] = []
     convert = pa.csv.ConvertOptions(
         include_columns=columns,
         column_types={name: pa.string() for name in columns},
@@ -193,7 +245,10 @@ def _read_rows(table: TableFile, source: Any, columns: list[str], limits: Limits
         skip_rows_after_names=1,  # The header, whose names were found already.
     )
     parse = pa.csv.ParseOptions(
-        delimiter=table.delimiter, escape_char=table.escape or False, newlines_in_values=True
+        delimiter=table.delimiter,
+        escape_char=table.escape or False,
+        newlines_in_values=True,
+        invalid_row_handler=partial(_set_aside, short),
     )
     try:
         reader = pa.csv.open_csv(source, read, parse, convert)
@@ -201,7 +256,13 @@ def _read_rows(table: TableFile, source: Any, columns: list[str], limits: Limits
             rows, size = rows + batch.num_rows, size + batch.nbytes
             limits.check(path, rows, size)
             batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema)
+        if short and short[0].number <= table.skipped + 1 + rows:  # The header is a row too.
+            raise InputError(
+                f"{quoted(path)} is not a valid CSV file: row {short[0].number} has {short[0].actual_columns} of "
+                f"{short[0].expected_columns} cells: {quoted(short[0].text)}; give each row as many cells as the header"
+            )
+        footer = {FOOTER: str(len(short)).encode()} if short else None
+        return pa.Table.from_batches(batches, reader.schema).replace_schema_metadata(footer)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         message = str(error)
         if "UTF8" in message:

@@ -50,10 +50,12 @@ def encode_texts(spec: str, texts: Sequence[str]) -> Array:
     """
     try:
         from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
     except ModuleNotFoundError:
         raise InputError(
             f'encoder {quoted(spec)} needs one more package: pip install "inlier[texts]"'
         ) from None
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # The command has its own.
     name = spec.removeprefix(SENTENCES)
     local = Path(name).exists()
     try:

@@ -40,6 +40,22 @@ class HoldoutErrors:
     unweighted: float
     rows: int
 
+    def __str__(self) -> str:
+        """Return both in words, for the summary.
+
+        Example:
+            >>> print(HoldoutErrors("mean absolute error, 120 rows", 7234.9, 288012.0, 120))
+            robust 7,235, unweighted 288,012 (mean absolute error, 120 rows)
+        """
+        both = f"robust {error_text(self.robust)}, unweighted {error_text(self.unweighted)}"
+        better = ": the same" if self.robust == self.unweighted else ": not better"
+        return f"{both}{'' if self.robust < self.unweighted else better} ({self.measure})"
+
+
+def error_text(error: float) -> str:
+    """Return an error with four digits, or all in front of the decimal point."""
+    return f"{error:,.0f}" if 1000 <= error < 1e9 else f"{error:.4g}"
+
 
 def compare_on_holdout(spec: ModelSpec, frame: pd.DataFrame, y: Array) -> HoldoutErrors | None:
     """Fit both models to one part of the rows, and measure them on the other.
@@ -92,7 +108,11 @@ def measure_errors(
 ) -> HoldoutErrors:
     """Return the errors of two fitted pipelines on rows of which a fraction zeta is counted."""
     n = len(y)
-    rows = f"{n:,} rows" if zeta >= 1 else f"the {zeta:.0%} of {n:,} rows that one of both models fits best"
+    rows = (
+        f"{n:,} rows"
+        if zeta >= 1
+        else f"the {100 * zeta:.0f} % of {n:,} rows that one of both models fits best"
+    )
     models = (robust, unweighted)
     if spec.task == "regression":
         sizes = losses = [np.abs(y - model.predict(frame)) for model in models]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from inlier._errors import InputError, quoted
 from inlier._vision.images import Images, class_names, decode, rows_of
@@ -33,8 +33,8 @@ SIZES = (32, 64)
 SIZE_SAMPLE = 20
 """Number of images whose size decides between the two."""
 MIN_IMAGES = 10
-THREADS, CHUNK = 4, 256
-"""Threads that decode images, and how many images are handed to them at a time."""
+THREADS, CHUNK = 4, 64
+"""Threads that decode images, and how many images each of them takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,13 @@ def _read(
     size = size or _choose_size(head)
     names, labels, pixels = [], [], []
     remaining = chain(head, candidates)
+    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
     with ThreadPoolExecutor(THREADS) as threads:  # Pillow decodes and scales beside Python.
-        while chunk := list(islice(remaining, CHUNK)):
-            for candidate, image in zip(chunk, threads.map(partial(_decoded, size=size), chunk), strict=True):
+        while several := list(islice(chunks, THREADS)):
+            decoded = threads.map(partial(_decode_chunk, size=size), several)
+            for candidate, image in zip(
+                chain.from_iterable(several), chain.from_iterable(decoded), strict=True
+            ):
                 if isinstance(image, str):
                     skipped[_location(kind, candidate.name)] = image
                 else:
@@ -170,7 +174,23 @@ def _read(
                     pixels.append(image)
     if not names:
         raise InputError(f"{quoted(path)} holds no usable image{_first_skipped(skipped)}")
-    return names, labels, torch.from_numpy(np.stack(pixels))
+    return names, labels, torch.stack(pixels)
+
+
+def _decode_chunk(chunk: list[_Candidate], size: int) -> list[Any]:
+    """Return the pixels of some images, or in words why there are none.
+
+    Small images are enlarged together, those of one size at a time: five times as fast as one by one.
+    """
+    found = [_decoded(candidate, size) for candidate in chunk]
+    sides = [0 if isinstance(image, str) else image.shape[-1] for image in found]
+    for side in set(sides) - {0, size}:
+        places = [place for place, own in enumerate(sides) if own == side]
+        small = torch.from_numpy(np.stack([found[place] for place in places]))
+        large = nn.functional.interpolate(small, size=(size, size), mode="bicubic", antialias=True)
+        for place, image in zip(places, large, strict=True):
+            found[place] = image
+    return [torch.from_numpy(image) if isinstance(image, np.ndarray) else image for image in found]
 
 
 def _decoded(candidate: _Candidate, size: int) -> Any:
@@ -178,7 +198,7 @@ def _decoded(candidate: _Candidate, size: int) -> Any:
     if candidate.problem:
         return candidate.problem
     try:
-        return decode(candidate.content(), size)
+        return decode(candidate.content(), size, enlarge=False)
     except OSError as error:
         return error.strerror or "cannot be read"
     except ValueError:

@@ -364,8 +364,9 @@ def _summary(options: ImageFitOptions, data: ImageSet, result: _Result) -> list[
         f"({_unquoted(entry['given'])}{_suggestion(entry)})"
         for entry in result.table.slice(0, MAX_PRINTED).to_pylist()
     ]
+    unlikely = int((np.asarray(result.findings.inlier_probability) < 0.5).sum())
     return [
-        *describe_estimate(result.estimate, len(data.images), "images"),
+        *describe_estimate(result.estimate, len(data.images), "images", unlikely=unlikely),
         ("images", f"{len(data.images):,}{skipped}"),
         ("another label", f"suggested for {_count_relabelled(result.table):,} images"),
         ("most suspect", "; ".join(first)),

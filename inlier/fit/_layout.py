@@ -90,6 +90,11 @@ class Layout:
     skipped: int
     score: tuple[bool, bool, bool, float]
 
+    @property
+    def is_regular(self) -> bool:
+        """Whether there are several columns, and most rows have them all."""
+        return self.score[0] and self.score[1]
+
 
 def find_layout(rows: Sequence[tuple[int, list[str]]]) -> Layout:
     """Return the header of some rows: the first that is as wide as most, below any titles.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from inlier.report._wording import number as number_text
 MAX_REPORTED = 500
 """Suspects that the report shows."""
 MAX_DEVIATIONS = 8
+UNUSUAL = 1.0
+"""Deviations that are shown are larger than this: most values are no farther from the middle."""
 MAX_CELL_LENGTH = 200
 
 
@@ -121,7 +124,7 @@ def describe_suspects(
         if column.kind == "text" and values.nunique() > CATEGORIES:
             continue
         for position, (usual, score) in enumerate(_deviations(values, first, column.kind)):
-            if score > 0:
+            if score > UNUSUAL:
                 found[position].append(Deviation(column.name, texts[column.name][position], usual, score))
     suspects = []
     head = ranking.table.slice(0, len(first)).to_pylist()
@@ -158,9 +161,9 @@ def describe_suspects(
 
 def _deviations(values: pd.Series[Any], rows: Array, kind: str) -> list[tuple[str, float]]:
     """Return the usual value and the distance from it for some rows; 0 where a cell is missing."""
-    if kind == "text":
+    if kind in ("text", "yes/no"):
         frequency = values.value_counts(normalize=True)
-        usual = "" if frequency.empty else _text(frequency.index[0])
+        usual = "" if frequency.empty else _value(frequency.index[0], kind)
         shares = values.iloc[rows].map(frequency).to_numpy(dtype=float, na_value=1.0)
         return [(usual, float(-ndtri(share / 2))) if share < 1 else (usual, 0.0) for share in shares]
     numbers = values.to_numpy()
@@ -178,9 +181,20 @@ def _deviations(values: pd.Series[Any], rows: Array, kind: str) -> list[tuple[st
     return [(usual, float(far)) for far in distance]
 
 
-def _value(number: float, kind: str) -> str:
-    """Return a quartile as text."""
-    return number_text(number) if kind != "date" else str(np.datetime64(int(number), "D"))
+def _value(value: Any, kind: str) -> str:
+    """Return a usual value of a column as text.
+
+    Example:
+        >>> _value(18000.0, "date"), _value(4950.0, "duration"), _value(1.0, "yes/no"), _value(2.5, "number")
+        ('2019-04-14', '1:22:30', 'yes', '2.5')
+    """
+    if kind == "date":
+        return str(np.datetime64(int(value), "D"))
+    if kind == "duration":
+        return str(timedelta(seconds=round(value)))
+    if kind == "yes/no":
+        return "yes" if value else "no"
+    return _text(value)
 
 
 def _text(cell: Any) -> str:

@@ -24,10 +24,11 @@ from inlier.fit._common import (
     no_progress,
     record_estimate,
 )
+from inlier.fit._csv import FOOTER
 from inlier.fit._decisions import apply_decisions, read_decisions
 from inlier.fit._embeddings import with_vectors
 from inlier.fit._encoders import is_image_encoder
-from inlier.fit._holdout import HoldoutErrors, compare_on_holdout
+from inlier.fit._holdout import HoldoutErrors, compare_on_holdout, error_text
 from inlier.fit._input_errors import CLAIMED, ScoredCell, score_cells
 from inlier.fit._leaks import find_leaks
 from inlier.fit._outputs import (
@@ -144,6 +145,10 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
     check_columns(source, [options.target], "target")
     check_columns(source, options.drop, "drop")
     cells = read_columns(source, [name for name in source.names if name not in options.drop], options.limits)
+    footer = int((cells.schema.metadata or {}).get(FOOTER, 0))
+    if footer:
+        lines = "the last line is" if footer == 1 else f"the last {footer} lines are"
+        source = replace(source, notes=(*source.notes, f"{lines} no row, and skipped"))
     decisions = read_decisions(options.decisions) if options.decisions else []
     cells, dropped = apply_decisions(cells, options.target, decisions, source.first_row)
     target = infer_target(options.target, cells[options.target], options.task).without(dropped)
@@ -329,17 +334,17 @@ def _summary(
         if count
     ]
     more = f" ({', '.join(parts)})" if parts else ""
-    errors = "not measured: too few rows of each class"
-    if holdout is not None:
-        equal = holdout.robust == holdout.unweighted
-        better = ": the same" if equal else "" if holdout.robust < holdout.unweighted else ": not better"
-        errors = (
-            f"robust {holdout.robust:.4g}, unweighted {holdout.unweighted:.4g}{better} ({holdout.measure})"
-        )
+    errors = "not measured: too few rows of each class" if holdout is None else str(holdout)
     rows = ", ".join(str(row) for row in top_rows(ranking, MAX_PRINTED))
     header = f"the header is row {table.source.first_row - 1}"
     lines = [
-        *describe_estimate(fit.estimator.fraction_estimate_, len(target.rows), "rows", len(target.suspects)),
+        *describe_estimate(
+            fit.estimator.fraction_estimate_,
+            len(target.rows),
+            "rows",
+            len(target.suspects),
+            int((fit.estimator.inlier_probability_ < 0.5).sum()) if target.task == "classification" else 0,
+        ),
         ("rows", f"{len(target.rows):,}{more}"),
         ("held-out error", errors),
         ("most suspect", f"rows {rows} ({header})"),
@@ -359,8 +364,8 @@ def table_facts(fit: RobustFit, holdout: HoldoutErrors | None, table: ReadTable)
         "Model": type(fit.pipeline.named_steps["model"]).__name__,
     }
     if holdout is not None:
-        facts["Held-out error, robust"] = f"{holdout.robust:.4g}"
-        facts["Held-out error, unweighted"] = f"{holdout.unweighted:.4g}"
+        facts["Held-out error, robust"] = error_text(holdout.robust)
+        facts["Held-out error, unweighted"] = error_text(holdout.unweighted)
         facts["Error measure"] = holdout.measure
     if table.suspects:
         facts["Cells that do not fit their column"] = f"{len(table.suspects):,}, listed in cells.csv"

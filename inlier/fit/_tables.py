@@ -40,6 +40,8 @@ __all__ = [
 MAX_COLUMNS = 5000
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 """Compressions by the first bytes of a file."""
+SHEET_ROWS = 10
+"""A sheet with fewer rows, or one column, is a note if a larger one follows."""
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
@@ -187,7 +189,7 @@ def _what_it_has(table: TableFile) -> str:
     if table.format == "csv" and table.encoding not in ("utf-8", "ascii"):
         return f"{hint}, read as {table.encoding} (--encoding names another)"
     if table.format == "csv" and len(table.names) == 1:
-        return f"{hint}: cells have to be separated by a comma, a semicolon, a tab or a bar"
+        return f"{hint}: cells have to be separated by a comma, a semicolon, a tab, a bar or one blank"
     return hint
 
 
@@ -196,8 +198,8 @@ def _join_names(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join(quoted(name) for name in names[:limit]) + more
 
 
-def _workbook(path: Path, limits: Limits) -> Any:
-    """Return the first sheet of a workbook."""
+def _sheet(path: Path, limits: Limits) -> tuple[Any, list[str]]:
+    """Return the first sheet of a workbook that holds a table (else the first), and the names of all sheets."""
     try:
         import python_calamine
     except ModuleNotFoundError:
@@ -208,13 +210,16 @@ def _workbook(path: Path, limits: Limits) -> Any:
         with zipfile.ZipFile(path) as archive:
             limits.check(path, size=sum(entry.file_size for entry in archive.infolist()))
     try:
-        return python_calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
+        book = python_calamine.CalamineWorkbook.from_path(str(path))
+        sheets = map(book.get_sheet_by_name, book.sheet_names)
+        large = (sheet for sheet in sheets if sheet.height >= SHEET_ROWS and sheet.width > 1)
+        return next(large, None) or book.get_sheet_by_index(0), book.sheet_names
     except Exception as error:  # Its errors have no common type but this.
         raise InputError(f"{quoted(path)} is not a readable workbook: {quoted(error)}") from None
 
 
-def _sheet_rows(path: Path, limits: Limits) -> list[list[str]]:
-    sheet = _workbook(path, limits)
+def _sheet_rows(path: Path, limits: Limits, sheet: Any = None) -> list[list[str]]:
+    sheet = sheet or _sheet(path, limits)[0]
     limits.check(path, rows=sheet.height)
     return [[_cell_text(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
 
@@ -227,11 +232,12 @@ def _cell_text(cell: Any) -> str:
 
 
 def _inspect_sheet(path: Path) -> TableFile:
-    rows = [_without_end(row) for row in _sheet_rows(path, Limits())[:INSPECTED_ROWS]]
+    sheet, names = _sheet(path, Limits())
+    rows = [_without_end(row) for row in _sheet_rows(path, Limits(), sheet)[:INSPECTED_ROWS]]
     layout = find_layout([(above, row) for above, row in enumerate(rows) if row])
     if not layout.names:
         raise InputError(f"{quoted(path)} has an empty first sheet")
-    notes = ("the first sheet is read",) + (
+    notes = (f"sheet {quoted(sheet.name)} is read, of {len(names)}",) * (len(names) > 1) + (
         (f"the header is row {layout.skipped + 1}",) * bool(layout.skipped)
     )
     return TableFile(path, "excel", layout.names, skipped=layout.skipped, notes=notes)

@@ -159,7 +159,7 @@ def spelling_variants(labels: Array) -> tuple[str, ...]:
     names, counts = np.unique(labels.astype(str), return_counts=True)
     groups: dict[str, list[tuple[str, int]]] = {}
     for name, count in zip(names.tolist(), counts.tolist(), strict=True):
-        groups.setdefault(re.sub(r"[\W_]+", "", name.casefold()) or name, []).append((name, count))
+        groups.setdefault(_letters(name), []).append((name, count))
     found = []
     for spellings in groups.values():
         if len(spellings) > 1:
@@ -169,11 +169,22 @@ def spelling_variants(labels: Array) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _letters(label: str) -> str:
+    """Return a label without case, and without the blanks and marks that do not tell classes apart.
+
+    Example:
+        >>> _letters("N.Y. ") == _letters("ny"), _letters("A-") == _letters("A"), _letters("v1.5") == _letters("v15")
+        (True, False, False)
+    """
+    return re.sub(r"[\s_.,'’]+(?!\d)|[-/](?=[^\W\d_])", "", label.casefold()) or label
+
+
 def misspelled(labels: Array) -> dict[str, str]:
     """Return the labels that look like a slip of the pen in a far more frequent one, each with the reason.
 
-    That is, they differ by one letter (replaced, left out, added or swapped with the next), and the other is
-    :data:`MORE_FREQUENT` times as frequent. Digits tell classes apart, and never count.
+    That is, they differ by one letter (replaced, left out, added or swapped with the next), or only in case, blanks
+    and punctuation, and the other is :data:`MORE_FREQUENT` times as frequent. Digits tell classes apart, and never
+    count.
 
     Example:
         >>> import numpy as np
@@ -181,14 +192,18 @@ def misspelled(labels: Array) -> dict[str, str]:
         {'yxs': "spelled like 'yes', which is 40 times as frequent"}
     """
     names, counts = np.unique(labels.astype(str), return_counts=True)
+    entries = [
+        (name, _letters(name), count) for name, count in zip(names.tolist(), counts.tolist(), strict=True)
+    ]
     found = {}
-    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+    for name, letters, count in entries:
         near = [
             (other, times)
-            for other, often in zip(names.tolist(), counts.tolist(), strict=True)
-            if (times := often // count) >= MORE_FREQUENT and _one_slip(name, other)
+            for other, same, often in entries
+            if (times := often // count) >= MORE_FREQUENT
+            and (letters == same or (len(name) >= SHORTEST and _one_slip(name, other)))
         ]
-        if near and len(name) >= SHORTEST:
+        if near:
             other, times = max(near, key=lambda entry: entry[1])
             found[name] = f"spelled like {quoted(other)}, which is {times:,} times as frequent"
     return found
@@ -200,7 +215,7 @@ def _one_slip(a: str, b: str) -> bool:
         return False
     start = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     rest_a, rest_b = a[start:], b[start:]
-    if rest_a[:1].isdigit() and rest_b[:1].isdigit():
+    if re.fullmatch(r"\d\d|\d[.,-]|[.,-]\d", rest_a[:1] + rest_b[:1]):
         return False
     swapped = rest_a[:2] == rest_b[:2][::-1] and rest_a[2:] == rest_b[2:]
     return rest_a[1:] == rest_b[1:] or rest_a[1:] == rest_b or rest_a == rest_b[1:] or swapped

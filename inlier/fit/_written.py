@@ -41,21 +41,35 @@ WIDE = str.maketrans("０１２３４５６７８９．，－＋％￥", "012345
 """Characters of full width, as in East Asian texts."""
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "Mio": 1e6, "bn": 1e9, "B": 1e9, "Mrd": 1e9}
 
-MONTHS = (
-    *(("january", "januar"), ("february", "februar"), ("march", "märz", "mrz"), ("april",), ("may", "mai")),
-    *(("june", "juni"), ("july", "juli"), ("august",), ("september",), ("october", "oktober")),
-    *(("november",), ("december", "dezember")),
+MONTHS = tuple(
+    tuple(names.split())
+    for names in (
+        "january januar januari janvier enero gennaio janeiro",
+        "february februar februari février fevrier febrero febbraio fevereiro",
+        "march märz mrz maart mars marzo março marco",
+        "april avril abril aprile",
+        "may mai mei mayo maggio maio",
+        "june juni juin junio giugno junho",
+        "july juli juillet julio luglio julho",
+        "august août aout agosto augustus",
+        "september septembre septiembre settembre setembro",
+        "october oktober octobre octubre ottobre outubro",
+        "november novembre noviembre novembro",
+        "december dezember décembre decembre diciembre dicembre dezembro",
+    )
 )
+"""Each month in seven languages."""
+QUARTERS = {"q1": 1, "q2": 4, "q3": 7, "q4": 10}
 DATE = re.compile(
-    r"""(?:[a-z]{3,9}\.?,?\s+)??
-    (?:(?P<y>\d{4})(?P<ymark>[-/.])(?P<m>\d{1,2})(?P=ymark)(?P<d>\d{1,2})
+    r"""(?:[^\W\d_]{3,9}\.?,?\s+)??
+    (?:(?P<y>\d{4})(?P<ymark>[-/.\s])(?P<m>\d{1,2})(?P=ymark)(?P<d>\d{1,2})
       |(?P<a>\d{1,2})(?P<mark>[-/.])(?P<b>\d{1,2})(?P=mark)(?P<c>\d{4}|\d{2})
-      |(?P<nd>\d{1,2})(?:st|nd|rd|th|\.)?[-\s/]*(?P<nm>[a-zä]{3,9})\.?[-,\s/]*(?P<ny>\d{4}|\d{2})
-      |(?P<om>[a-zä]{3,9})\.?\s*(?P<od>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<oy>\d{4})
-      |(?P<cy>\d{4})(?P<cm>\d{2})(?P<cd>\d{2})(?=t\d)
-      |(?P<py>\d{4})-(?P<pm>\d{2})
-      |(?P<qm>[a-zä]{3,9})\.?[-,\s/]+(?P<qy>\d{4}))
-    (?:(?:t|,?\s+)(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?
+      |(?P<nd>\d{1,2})(?:st|nd|rd|th|\.)?(?:\s+de)?[-\s/]*(?P<nm>[^\W\d_]{3,10})\.?(?:\s+de)?[-,\s/]*(?P<ny>\d{4}|\d{2})
+      |(?P<om>[^\W\d_]{3,10})\.?\s*(?P<od>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<oy>\d{4})
+      |(?P<cy>(?:19|20)\d{2})(?P<cm>\d{2})(?P<cd>\d{2})
+      |(?P<py>\d{4})(?:-(?P<pm>\d{2})|[-\s]?(?P<pq>q[1-4]))
+      |(?P<qm>[^\W\d_]{3,10}|q[1-4])\.?(?:\s+de)?(?:[-,\s/]+(?P<qy>\d{4})|[-'’](?P<qs>\d{2})))
+    (?:(?:t|:|,?\s+)(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?
       \s*(?P<half>[ap]\.?m\.?)?)?
     \s*(?P<zone>z|utc|gmt|[+-]\d{2}:?\d{2})?""",
     re.VERBOSE,
@@ -97,6 +111,11 @@ class WrittenNumber:
     exponent: int
     unit: str
     remark: str
+
+    @property
+    def phrase(self) -> str:
+        """Unit and remark as a unit of several words, like "sq ft"."""
+        return f"{self.unit} {self.remark}".replace(".", "").casefold()
 
     def value(self, decimal: str) -> float:
         """Return the number for a decimal mark; NaN if the digits do not fit it."""
@@ -290,14 +309,20 @@ class WrittenDate:
         return np.datetime64(moment, "us")
 
 
-def split_date(text: str) -> WrittenDate | None:
+def split_date(text: str, year_first: bool = False) -> WrittenDate | None:
     """Return the parts of a date as people write it; None for anything else.
+
+    Args:
+        text: A text.
+        year_first: Whether three numbers of two digits begin with the year.
 
     Example:
         >>> split_date("07/11/24")
         WrittenDate(year=24, month=7, day=11, either=True, seconds=0.0)
         >>> split_date("31 Dec 2020 6:30 pm"), split_date("next week")
         (WrittenDate(year=2020, month=12, day=31, either=False, seconds=66600.0), None)
+        >>> split_date("2 de março de 2021").month, split_date("Q3 2021").month, split_date("24-11-07", True).day
+        (3, 7, 7)
     """
     match = DATE.fullmatch(text.strip().casefold())
     if match is None:
@@ -308,19 +333,21 @@ def split_date(text: str) -> WrittenDate | None:
     elif match["cy"]:
         year, month, day = match["cy"], match["cm"], match["cd"]
     elif match["py"]:
-        year, month, day = match["py"], match["pm"], "1"
+        year, month, day = match["py"], match["pm"] or str(QUARTERS[match["pq"]]), "1"
+    elif match["a"] and year_first and match["mark"] != "." and len(match["c"]) == 2:
+        year, month, day = match["a"], match["b"], match["c"]
     elif match["a"]:
         # A day and a month with full stops between are always in this order.
         either = match["mark"] != "."
         year, month, day = match["c"], *((match["a"], match["b"]) if either else (match["b"], match["a"]))
     else:
         name = match["nm"] or match["om"] or match["qm"]
-        number = next(
+        number = QUARTERS.get(name) or next(
             (k for k, names in enumerate(MONTHS, 1) if any(n.startswith(name) for n in names)), None
         )
         if number is None:
             return None
-        year, month = match["ny"] or match["oy"] or match["qy"], str(number)
+        year, month = match["ny"] or match["oy"] or match["qy"] or match["qs"], str(number)
         day = match["nd"] or match["od"] or "1"
     hour, half = int(match["hour"] or 0), match["half"]
     if half:
@@ -334,6 +361,35 @@ def split_date(text: str) -> WrittenDate | None:
         return None
     fraction = float(f"0.{match['fraction'] or 0}")
     return WrittenDate(int(year), int(month), int(day), either, seconds + fraction)
+
+
+def is_year_first(texts: Sequence[str]) -> bool:
+    """Return whether dates of three numbers of two digits begin with the year: 24-11-07.
+
+    They do if more of them are dates so. Where both orders fit, they do if the last number runs from the first to the
+    last days of a month and takes more values than the first: years that run from 03 to 28 are rare.
+
+    Example:
+        >>> is_year_first(["24-11-07", "24-11-28", "25-01-02"]), is_year_first(["07-11-24", "28-11-24", "02-01-25"])
+        (True, False)
+    """
+    matches = [DATE.fullmatch(text.strip().casefold()) for text in texts]
+    parts = np.array(
+        [
+            [int(match[name]) for name in "abc"]
+            for match in matches
+            if match is not None and match["a"] and len(match["c"]) == 2 and match["mark"] != "."
+        ]
+    ).reshape(-1, 3)
+    if not len(parts):
+        return False
+    first, middle, last = parts.T
+    as_year_first = ((middle <= 12) & (last >= 1) & (last <= 31)).sum()
+    as_year_last = ((np.minimum(first, middle) <= 12) & (np.maximum(first, middle) <= 31)).sum()
+    if as_year_first != as_year_last:
+        return bool(as_year_first > as_year_last)
+    spans_a_month = last.min() <= 3 and last.max() >= 28
+    return bool(spans_a_month and len(np.unique(first)) < len(np.unique(last)))
 
 
 def month_first(dates: Sequence[WrittenDate | None], counts: Array) -> bool:

@@ -135,13 +135,13 @@ def _set_ticks(axis: Axis, spec: AxisSpec) -> None:
 
 
 def add_mark(axes: Axes, x: float, text: str) -> None:
-    """Add a dashed vertical line with a text at its top, if it lies within the axes."""
+    """Add a dashed vertical line with a text at its top, on the side with more room, if it lies within the axes."""
     low, high = axes.get_xlim()
     if not low <= x <= high:
         return
     colour = COLOURS["kernel"]
     axes.axvline(x, color=colour, linewidth=1, linestyle=(0, (3, 4)))
-    left = axes.get_xaxis_transform().transform((x, 0))[0] <= axes.bbox.x0 + 0.8 * axes.bbox.width
+    left = axes.get_xaxis_transform().transform((x, 0))[0] <= axes.bbox.x0 + 0.5 * axes.bbox.width
     axes.annotate(
         text,
         (x, 1),

@@ -90,17 +90,21 @@ def render(findings: Findings) -> str:
             f"{len(weights)} entries: pass one of each for every sample"
         )
     scored = int((~losses.isnan()).sum()) if findings.total is None else findings.total
-    estimate = findings.estimate
+    estimate, doubtful = findings.estimate, findings.doubtful
+    if doubtful is None:
+        doubtful = int((probability < 0.5).sum())
+    # Only labels can be given and suggested: large errors of a regression may be its tails.
+    unlikely = doubtful if findings.confusion else 0
     return fill(
         read("inlier.report", "report.html"),
         read("inlier.report", "report.css"),
         read("inlier.report", "report.js"),
         findings=findings,
-        headline=headline(estimate, scored, findings.unit, findings.named),
+        headline=headline(estimate, scored, findings.unit, findings.named, unlikely),
         verdict=verdict(estimate),
         # The bar of shares is a headline too: it is not drawn for an estimate that is not trusted.
         wrong=min(max(1 - estimate.value, 0.0), 1.0) if scored and estimate.trusted else None,
-        facts=_facts(findings, losses, probability, scored),
+        facts=_facts(findings, losses, doubtful, scored),
         drawings=draw(findings, losses, probability, weights),
         confusion=[
             (_short(given), _short(label), f"{count:,}")
@@ -115,10 +119,9 @@ def _numbers(values: Any) -> Tensor:
     return torch.as_tensor(values).detach().double().cpu().reshape(-1)
 
 
-def _facts(findings: Findings, losses: Tensor, probability: Tensor, scored: int) -> list[tuple[str, str]]:
+def _facts(findings: Findings, losses: Tensor, doubtful: int, scored: int) -> list[tuple[str, str]]:
     estimate = findings.estimate
     fraction = percent(estimate.value)
-    doubtful = int((probability < 0.5).sum()) if findings.doubtful is None else findings.doubtful
     if estimate.standard_error > 0:
         fraction = f"{100 * estimate.value:.1f} ± {100 * estimate.standard_error:.1f} %"
     facts = [

@@ -73,7 +73,7 @@ def short_number(value: float) -> str:
     return f"10{power}" if mantissa == "1" else f"{mantissa} × 10{power}"
 
 
-def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0) -> str:
+def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0, unlikely: int = 0) -> str:
     """Return the result in one sentence; a number only if it is trusted.
 
     Args:
@@ -81,6 +81,7 @@ def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0
         samples: How many samples were scored.
         unit: What they are called, in the plural.
         named: How many have a target that is wrong by itself: a text among numbers, a misspelled class.
+        unlikely: How many have a label with an inlier probability below 1/2.
 
     Example:
         >>> headline(FractionEstimate(0.91, 0.01, True), 1534, "rows")
@@ -89,6 +90,8 @@ def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0
         'Less than 3 % of 1,534 rows look wrong'
         >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows")
         'No errors found in 1,534 rows'
+        >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows", unlikely=3)
+        'Few errors, if any: 3 of 1,534 rows have an unlikely label'
         >>> headline(FractionEstimate(0.44, 0.05, False), 1534, "rows")
         'Cannot tell how many of 1,534 rows are wrong'
         >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows", named=27)
@@ -103,12 +106,15 @@ def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0
             if named > 1
             else "One target does not fit its"
         )
-        rest = headline(estimate, samples, unit).replace("No errors", "no other errors")
+        rest = headline(estimate, samples, unit, 0, unlikely).replace("No errors", "no other errors")
         return f"{which} column; {rest[0].lower()}{rest[1:]}"
     if _is_given(estimate):
         return f"{_capitalized(percent(wrong))} of {samples:,} {unit} were assumed to be wrong, as given"
     if not estimate.trusted or math.isnan(wrong):
         return f"Cannot tell how many of {samples:,} {unit} are wrong"
+    if wrong <= 0 and unlikely:
+        verb = "have" if unlikely > 1 else "has"
+        return f"Few errors, if any: {unlikely:,} of {samples:,} {unit} {verb} an unlikely label"
     if wrong <= 0:
         return f"No errors found in {samples:,} {unit}"
     return f"{_share(wrong, INTERVAL * estimate.standard_error)} of {samples:,} {unit} look wrong"

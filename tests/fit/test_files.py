@@ -40,6 +40,8 @@ CONTENTS = {
     "blanks around names": text().replace("name,size", " name, size ").encode(),
     "a name with a line break": text().replace("name,", '"na\nme",').encode(),
     "a delimiter behind each row": (text().replace("\n", ",\n").replace("kind,\n", "kind\n", 1)).encode(),
+    "blanks": text(" ").encode(),
+    "a footer": (text() + "\nSource: my own, of May\n").replace(", of", " of").encode(),
     "carriage returns alone": text().replace("\n", "\r").encode(),
     "carriage returns": text().replace("\n", "\r\n").encode(),
 }
@@ -92,8 +94,8 @@ def test_columns_without_a_name_get_one(tmp_path):
 
 WRONG_NAMES = {
     "numbers": ("1,2\n" * 20, "put a line with the names of the columns above it"),
-    "blanks": ("x y\n" + "1 2\n" * 20, "separated by a comma, a semicolon, a tab or a bar"),
-    "encoding": ("имя,x\n" + "1,2\n" * 20, "read as cp1252 (--encoding names another)"),
+    "dots": ("x.z\n" + "1.2\n" * 20, "separated by a comma, a semicolon, a tab, a bar or one blank"),
+    "encoding": ("имя,x\n" + "1,2\n" * 20, "read as cp1251 (--encoding names another)"),
 }
 
 
@@ -197,6 +199,55 @@ def test_limits_hold_for_other_encodings_too(tmp_path):
     (tmp_path / "a.csv").write_bytes(text().encode("utf-16") * 2)
     with pytest.raises(ValueError, match="limit"):
         read_columns(inspect_table(tmp_path / "a.csv"), ["name"], Limits(10, 1e-8))
+
+
+WORDS = {
+    "cp1251": ("город", "Москва", "Казань"),
+    "koi8_r": ("город", "Москва", "Казань"),
+    "cp932": ("都市", "東京", "名古屋"),
+    "gb18030": ("城市", "北京", "广州"),
+    "euc_kr": ("도시", "서울", "인천광역시"),
+    "cp1253": ("πόλη", "Αθήνα", "Θεσσαλονίκη"),
+    "mac_roman": ("ville", "Orléans", "Besançon"),
+    "cp1252": ("ville", "Orléans", "20 °C – “Besançon”"),
+}
+
+
+@pytest.mark.parametrize("encoding", WORDS)
+def test_encodings_are_found(encoding, tmp_path):
+    name, *cells = WORDS[encoding]
+    content = f"{name},y\n" + "".join(f"{cell},{k}\n" for k in range(20) for cell in cells)
+    (tmp_path / "a.csv").write_bytes(content.encode(encoding))
+    table = inspect_table(tmp_path / "a.csv")
+    assert table.names == (name, "y")
+    assert read_columns(table, [name])[name].to_pylist()[:2] == cells
+    assert table.notes == (f"read as {encoding} (--encoding names another)",)
+
+
+def test_short_lines_are_notes_below_a_table_and_errors_inside(tmp_path):
+    content = line().to_csv(index=False)
+    (tmp_path / "a.csv").write_text(content + "\nSource: my own\nin May\n")
+    out = tmp_path / "out"
+    printed = succeed("fit", tmp_path / "a.csv", "--target", "y", "--out", out, "--inlier-fraction", 0.9)
+    assert "the last 2 lines are no row, and skipped" in printed
+    assert summary_of(printed)["rows"] == "40"
+    first, rest = content.split("\n", 1)
+    (tmp_path / "b.csv").write_text(f"{first}\nSource: my own\n{rest}")
+    message = refused("fit", tmp_path / "b.csv", "--target", "y", "--out", tmp_path / "other")
+    assert "row 2 has 1 of 2 cells: 'Source: my own'; give each row" in message
+    (tmp_path / "c.csv").write_text(content + "note\n" * 11)
+    assert "Expected 2 columns, got 1" in refused(
+        "fit", tmp_path / "c.csv", "--target", "y", "--out", tmp_path / "other"
+    )
+
+
+def test_a_sheet_of_notes_is_passed_over(tmp_path):
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pd.DataFrame({"note": ["see the next sheet"]}).to_excel(book, sheet_name="Notes", index=False)
+        line().to_excel(book, sheet_name="Data", index=False)
+    table = inspect_table(tmp_path / "a.xlsx")
+    assert table.notes == ("sheet 'Data' is read, of 2",)
+    assert read_columns(table, ["y"]).num_rows == 40
 
 
 def test_an_encoding_can_be_named(tmp_path):

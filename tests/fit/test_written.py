@@ -32,6 +32,7 @@ NUMBERS = {
     "per cent": (["12 %", "7.5%", "(3 %)"], [12, 7.5, -3]),
     "units": (["12.0 oz", "12.0 oz.", "12.0 OZ.", "16 ounce"], [12, 12, 12, 16]),
     "units converted": (["1 kg", "2 kg", "500 g", "1.5"], [1, 2, 0.5, 1.5]),
+    "units of several words": (["1,200 sq. ft.", "850 Sq Ft", "900 sq ft"], [1200, 850, 900]),
     "degrees": (["12°C", "7 °C"], [12, 7]),
     "feet": (['5"', '6"'], [5, 6]),
     "multiples": (["1.5k", "950", "800", "2M"], [1500, 950, 800, 2e6]),
@@ -139,6 +140,18 @@ DATES = {
         ["Jan 2020", "September 2020", "Dezember 2021"],
         ["2020-01-01", "2020-09-01", "2021-12-01"],
     ),
+    "numbers of eight digits": (["20200131", "20201201"], ["2020-01-31", "2020-12-01"]),
+    "year first, short": (["98-01-31", "98-12-07"], ["1998-01-31", "1998-12-07"]),
+    "year first, days tell": (
+        ["19-01-31", "20-02-01", "19-03-28"],
+        ["2019-01-31", "2020-02-01", "2019-03-28"],
+    ),
+    "first of the month": (["01-03-19", "01-04-19", "01-05-20"], ["2019-01-03", "2019-01-04", "2020-01-05"]),
+    "month and short year": (["Mar-23", "Jan-20"], ["2023-03-01", "2020-01-01"]),
+    "quarters": (["Q1 2023", "2020-Q3", "2021Q4"], ["2023-01-01", "2020-07-01", "2021-10-01"]),
+    "French": (["5 mars 2023", "1er août 2022", "14 juillet 2021"][::2], ["2023-03-05", "2021-07-14"]),
+    "Spanish": (["5 de enero de 2023", "3 de agosto de 2020"], ["2023-01-05", "2020-08-03"]),
+    "web server": (["05/Mar/2023:10:30:00 +0000"] * 2, ["2023-03-05T10:30"] * 2),
     "weekday": (["Fri, 31 Jan 2020", "Sat, 1 Feb 2020"], ["2020-01-31", "2020-02-01"]),
 }
 
@@ -150,6 +163,29 @@ def test_dates(name):
     assert reading.column.kind == "date"
     np.testing.assert_array_equal(reading.values, np.array(expected, dtype="datetime64[us]"))
     assert not reading.suspects
+
+
+def test_integers_that_are_dates_are_dates_in_new_rows_too():
+    values = pa.chunked_array([pa.array([20200131, 20201231, None, 20190228] * 10 + [0])])
+    reading = infer_column("day", values)
+    assert reading.column.kind == "date"
+    assert reading.values[0] == np.datetime64("2020-01-31")
+    assert [cell.value for cell in reading.suspects] == ["0"]
+    again = read_column(reading.column, pa.chunked_array([[20210101]]))
+    assert again.values[0] == np.datetime64("2021-01-01")
+    assert infer_column("a", pa.chunked_array([[20201301, 20209999, 12345678]])).column.kind == "number"
+
+
+def test_a_word_that_stands_for_missing_numbers_is_noted():
+    numbers = [f"{k}.5" for k in range(40)]
+    reading = read([*numbers, *["not measured"] * 10, *["unknown"] * 3])
+    assert reading.column.kind == "number"
+    assert reading.notes == ("'not measured' in 10 cells, 'unknown' in 3 cells taken as missing",)
+    assert not reading.suspects
+    # Where the column is one of numbers without that, each such cell is named.
+    assert len(read([*numbers, *numbers, *["large"] * 3]).suspects) == 3
+    assert read([*numbers, *["low"] * 10, *["high"] * 10]).column.kind == "text"
+    assert read(["1", "2", "3"] * 10 + ["many"] * 9).column.kind == "text"
 
 
 def test_odd_dates_are_named():
@@ -209,10 +245,22 @@ def test_spellings_of_a_class_are_reported():
         ["NY"] * 50 + ["ny"] * 3 + ["N.Y."] * 2 + ["LA"] * 40 + ["Boston"] * 60 + ["Bostn"], object
     )
     assert spelling_variants(labels) == ("one class in 3 spellings: 'NY' (50), 'ny' (3), 'N.Y.' (2)",)
-    assert misspelled(labels) == {"Bostn": "spelled like 'Boston', which is 60 times as frequent"}
+    assert misspelled(labels) == {
+        "Bostn": "spelled like 'Boston', which is 60 times as frequent",
+        "N.Y.": "spelled like 'NY', which is 25 times as frequent",
+    }
     target = infer_target("city", pa.chunked_array([labels.tolist()]), "auto")
-    assert [cell.value for cell in target.suspects] == ["Bostn"]
+    assert [cell.value for cell in target.suspects] == ["N.Y.", "N.Y.", "Bostn"]
     assert "3 spellings" in target.notes[0]
+
+
+@pytest.mark.parametrize(
+    "classes", [("C", "C++", "C#"), ("A", "A-", "A+"), ("v1.5", "v15"), ("<5", ">5"), ("-1", "1")]
+)
+def test_marks_that_tell_classes_apart_are_no_spellings(classes):
+    labels = np.array([name for k, name in enumerate(classes) for _ in range(100 if k == 0 else 2)], object)
+    assert not spelling_variants(labels)
+    assert not misspelled(labels)
 
 
 def test_dates_in_the_type_of_the_file_for_a_column_of_numbers_are_named():

@@ -80,6 +80,19 @@ def test_the_headline_says_what_is_known(estimate, words):
     assert heading[1] == words
 
 
+@pytest.mark.parametrize(
+    ("confusion", "words"),
+    [
+        ([("ax", "al", 3)], "Few errors, if any: 3 of 2,000 rows have an unlikely label"),
+        ([], "No errors found in 2,000 rows"),  # A regression: large errors may be its tails.
+    ],
+)
+def test_labels_that_are_unlikely_are_not_passed_over_where_noise_as_a_whole_is_ruled_out(confusion, words):
+    clean = FractionEstimate(1.0, 0.0, True)
+    page = render(findings(estimate=clean, total=2000, doubtful=3, confusion=confusion))
+    assert re.search(r"<h1>(.*)</h1>", page)[1] == words
+
+
 def test_hostile_texts_stay_texts():
     suspect = Suspect(
         1, 0.1, 2.0, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, [Deviation(HOSTILE, HOSTILE, HOSTILE, 3.0)]

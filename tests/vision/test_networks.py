@@ -8,15 +8,22 @@ from torch import nn
 
 from inlier._vision import networks
 
-PARAMETERS = {"compact": 290_762, "resnet-18": 11_173_962, "dla-34": 16_291_386}
+IMAGE = 3, 32, 32
+EXPECTED = {
+    "compact": (290_762, IMAGE),
+    "resnet-18": (11_173_962, IMAGE),
+    "dla-34": (16_291_386, IMAGE),
+    "feature-head": (2816 * 512 + 512 + 512 * 10 + 10, (2816,)),
+}
 
 
 @pytest.mark.parametrize("name", networks.names())
 def test_networks_have_their_size_and_a_logit_per_class(name):
+    parameters, inputs = EXPECTED[name]
     network = networks.get(name, 10)
-    assert sum(p.numel() for p in network.parameters()) == PARAMETERS[name]
+    assert sum(p.numel() for p in network.parameters()) == parameters
     with torch.no_grad():
-        assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+        assert network(torch.zeros(2, *inputs)).shape == (2, 10)
 
 
 def test_an_unknown_network_is_refused_with_the_choices():
