@@ -8,15 +8,19 @@ an interrupted run resumes.
 
 `--pandalm FILE --encoder FOLDER`: the 902 pairs of which the first annotator preferred one; how well contradictions by
 both other annotators are ranked.
+
+`--cost`: the processor time of a step of a GPT-2 with 4 layers of width 256 on 16 pairs of 64 words, beside the same
+with the logistic loss; both in turn, in blocks of steps, one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import torch
 from sklearn.metrics import average_precision_score
@@ -198,15 +202,53 @@ def pandalm(file: Path, encoder: Path, epochs: int = 5) -> None:
         print(f"{method}: average precision {mean(found):.3f} ({', '.join(f'{x:.3f}' for x in found)})")
 
 
+def cost(rounds: int = 12, steps: int = 5) -> None:
+    """Print the ratio of the processor times of a step: ours to the logistic loss, the median over rounds."""
+    config = GPT2Config(
+        vocab_size=2000,
+        n_positions=64,
+        n_embd=256,
+        n_layer=4,
+        n_head=4,
+        num_labels=1,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model = GPT2ForSequenceClassification(config)
+    pairs = 1000
+    chosen, rejected = (torch.randint(1, 2000, (pairs, 64)) for _ in range(2))
+    spent: dict[str, list[float]] = {}
+    criteria = {method: criterion_of(method, 0.2, pairs)[0] for method in ("plain", "inlier")}
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    for _ in range(rounds + 1):
+        for method, criterion in criteria.items():
+            start = time.process_time()
+            for _ in range(steps):
+                index = torch.randint(pairs, (16,))
+                better, worse = model(torch.cat([chosen[index], rejected[index]])).logits.squeeze(1).chunk(2)
+                optimizer.zero_grad()
+                criterion(better - worse, index).backward()
+                optimizer.step()
+            spent.setdefault(method, []).append(time.process_time() - start)
+    ratios = sorted(b / a for a, b in list(zip(spent["plain"], spent["inlier"], strict=True))[1:])
+    step = 1000 * median(spent["plain"]) / steps
+    print(f"a step of {step:.0f} ms costs {median(ratios):.3f} x (quartiles {ratios[rounds // 4]:.3f}, "
+          f"{ratios[3 * rounds // 4]:.3f})")  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--results", type=Path, default=Path(".bench/preferences.jsonl"))
     parser.add_argument("--pandalm", type=Path)
+    parser.add_argument("--cost", action="store_true")
     parser.add_argument("--encoder", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.pandalm:
+    if options.cost:
+        cost()
+    elif options.pandalm:
         pandalm(options.pandalm, options.encoder)
     else:
         print(table(run("report" if options.report else "development", options.results)))

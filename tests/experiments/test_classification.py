@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from inlier._errors import InputError
 from inlier._vision.training import Task, TrainingConfig, train
 from inlier.experiments.classification.experiment import (
     PRESETS,
@@ -23,9 +26,11 @@ from inlier.experiments.classification.experiment import (
     given_labels,
     make_rows,
 )
+from inlier.experiments.classification.features import features
 from inlier.experiments.classification.methods import METHODS
 from inlier.experiments.datasets import cifar
 from inlier.experiments.sweep import Folders, Row, load, plan
+from inlier.fit._image_encoders import ALEXNET_FILE, ImageEncoder, _AlexNet
 from tests.vision.image_files import tiny_cifar, tiny_images
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +120,40 @@ def test_average_precision_ranks_by_score():
     assert average_precision(torch.tensor([1.0, 4.0, 2.0, 3.0]), noisy) == pytest.approx((1 / 3 + 2 / 4) / 2)
     # A sample without a score ranks last.
     assert average_precision(torch.tensor([math.nan, 2.0, 3.0, 1.0]), noisy) == pytest.approx((1 + 2 / 4) / 2)
+
+
+def test_preset_cpu_augmented_differs_from_cpu_by_crops_and_flips():
+    rows, augmented = (
+        plan(load("classification"), preset, ["sgd"]).rows for preset in ("cpu", "cpu-augmented")
+    )
+    assert len(rows) == len(augmented)
+    for row, other in zip(rows, augmented, strict=True):
+        assert other.settings["training"] == row.settings["training"] | {"augment": True}
+
+
+def alexnet_weights(folder):
+    """Random weights of AlexNet's convolutions, where the preset looks for them."""
+    torch.manual_seed(0)
+    save_file(_AlexNet().state_dict(), folder / ALEXNET_FILE)
+
+
+def test_preset_features_trains_a_head_on_an_encoder(data, tmp_path, monkeypatch):
+    rows = plan(load("classification"), "features", ["sgd", "inlier"], [0.0]).rows
+    with pytest.raises(InputError, match=r"alexnet_features\.safetensors"):
+        list(compute(rows[:1], Folders(tmp_path / "checkpoints", data)))
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    alexnet_weights(folder)
+    found = {(row.method, row.rate): metrics for row, metrics in compute(rows, Folders(tmp_path, folder))}
+    # Brightness tells the class, and random convolutions see it.
+    assert all(metrics["accuracy"] > 20 for metrics in found.values())
+    assert found["inlier", 0.0]["accuracy"] == found["sgd", 0.0]["accuracy"]
+    # A second time nothing is encoded.
+    monkeypatch.setattr(ImageEncoder, "encode", None)
+    features.cache_clear()
+    train_set, test_set = features(folder)
+    assert train_set.pixels.shape == (96, 2816)
+    assert test_set.pixels.shape == (40, 2816)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -322,5 +361,5 @@ def test_the_example_on_cifar10n_runs(tmp_path):
 
 def test_published_results_have_the_names_of_the_code():
     frame = pd.read_csv(ROOT / "docs" / "experiments" / "results" / "classification.csv")
-    assert set(frame["method"]) == set(METHODS)
+    assert "inlier" in set(frame["method"]) <= set(METHODS)
     assert set(frame["noise"]) <= {"symmetric", *cifar.HUMAN_LABELS}

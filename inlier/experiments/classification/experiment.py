@@ -18,6 +18,7 @@ from torch import Tensor
 
 from inlier._vision.images import Images
 from inlier._vision.training import TrainingConfig, TrainingResult, train
+from inlier.experiments.classification.features import features
 from inlier.experiments.classification.figures import figures
 from inlier.experiments.classification.methods import METHODS
 from inlier.experiments.datasets import cifar
@@ -83,6 +84,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
     },
 }
+# Crops and flips: unweighted training no longer memorises.
+PRESETS["cpu-augmented"] = PRESETS["cpu"] | {"training": PRESETS["cpu"]["training"] | {"augment": True}}
+# What most people do: few epochs of a head on a pretrained encoder, here AlexNet, whose weights are in the data folder.
+PRESETS["features"] = PRESETS["cpu"] | {
+    "rates": [0.0, 0.2, 0.4, 0.6],
+    "seeds": 1,
+    "images": 20_000,
+    "human_labels": list(cifar.HUMAN_LABELS),
+    "encoder": "alexnet",
+    "training": PRESETS["cpu"]["training"]
+    | {"network": "feature-head", "epochs": 3, "batch_size": 64, "step_size": 0.02, "evaluate_every": 1},
+}
 # Close methods differ by less than seeds do: all seeds at every rate, and on human labels.
 PRESETS["cpu-seeds"] = {name: value for name, value in PRESETS["cpu"].items() if name != "all_seeds_at"}
 
@@ -114,7 +127,7 @@ def compute(rows: Sequence[Row], folders: Folders) -> Iterator[tuple[Row, Mappin
     for row in rows:
         checkpoint = folders.checkpoints / f"{row.key}.pt"
         settings = row.settings
-        clean, test = _data(folders.data)
+        clean, test = _data(folders.data) if "encoder" not in settings else features(folders.data)
         clean, test = clean.first(settings["images"]), test.first(settings.get("test_images"))
         given = given_labels(clean, row, folders.data)
         clean_fraction = float((given == clean.labels).float().mean())
