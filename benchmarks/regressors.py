@@ -72,8 +72,9 @@ GRID: dict[str, tuple[Any, ...]] = {
     "rate": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
 }
 """What the generated regressions vary."""
-GRID_SEED = 9000
-"""Of the grid. Those of 1, 100 and 5000 were looked at while the estimator was changed: take others for a new claim."""
+GRID_SEED = 31_000
+"""Of the grid. Those of 1, 100, 5000 and 9000 were looked at while the estimator was changed: take others for a new
+claim."""
 
 
 def generated(cell: dict[str, Any], seed: int) -> Data:

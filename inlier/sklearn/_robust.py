@@ -9,7 +9,8 @@
    likely.
 4. Where outliers are not proven, Huber's weights are kept if they are suspected, or if there is little to lose and
    something to gain. The errors of both fits, each without the row itself, tell what is lost if everything is clean (on
-   all rows) and what is gained if the large errors are wrong (on the others): :func:`cost_and_gain`.
+   all rows) and what is gained if the large errors are wrong (on the others): :func:`cost_and_gain`. What is gained
+   though everything is clean, since the errors are heavy-tailed or uneven, is :func:`relative_risk`.
 
 Many equal targets (zeros, a cap) say nothing about the scale of errors: without them Huber's bound is not drawn to
 them, and costs little on counts.
@@ -35,7 +36,7 @@ from inlier.sklearn._extension import (
     huber_limit,
     huber_weights,
 )
-from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares
+from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares, solve_moments
 from inlier.sklearn._residuals import TRUSTED, Evidence, examine, that_tell_a_scale
 from inlier.sklearn._starts import FEWEST_PER_UNKNOWN, MARGIN, better_start
 
@@ -50,6 +51,9 @@ gains (in its logarithm) if the large errors are wrong: where nothing else speak
 wrong in one table of so many; `python -m benchmarks.regressor_constants`."""
 LEAST_GAIN = 0.15
 """With less to gain it may cost nothing."""
+EFFICIENT = 0.9
+"""Unless its expected squared error is below this part of the unweighted fit's: of heavy-tailed or uneven errors
+least squares is inefficient."""
 CONFIDENCE = 3.0
 """The cost is taken so many standard errors above its estimate."""
 FEW_STEPS = 1
@@ -94,6 +98,7 @@ class First:
         left_out: Its errors, each without the row itself.
         unweighted: Those of the unweighted fit.
         unknowns: The number of coefficients of a linear fit by normal equations, else 0.
+        risk: The expected squared error of its predictions per that of the unweighted fit, as :func:`relative_risk`.
     """
 
     fit: Fit
@@ -103,6 +108,7 @@ class First:
     left_out: Array
     unweighted: Array
     unknowns: int = 0
+    risk: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ def find_linear_weights(learner: LeastSquares, data: Data, generator: np.random.
     counted = that_tell_a_scale(data.y, data.frequency)
     weights = better_start(learner, counted, first.weights, generator)
     if weights is not None:
-        begin = replace(first, fit=learner.fit(weights * data.sample_weight))
+        begin = replace(first, fit=learner.fit(weights * data.sample_weight), weights=weights)
         other = _refine(begin, learner, data, EM_STEPS, weights)
         likelier = other.evidence.log_likelihood > best.evidence.log_likelihood + MARGIN
         if likelier and (other.evidence.trusted or data.share is not None):
@@ -228,10 +234,12 @@ def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -
         old, weights = weights, huber_weights(data.y - fit.predictions, limit)
         n_iter, settled = n_iter + 1, bool(np.abs(weights - old).mean() <= HUBER_TOLERANCE)
     assert unweighted is not None
-    errors, unknowns = data.y - fit.predictions, 0
-    if isinstance(learner, LeastSquares):
-        errors, unknowns = _bounded_left_out(errors, limit, learner, data), learner.unknowns
-    return First(fit, weights, limit, n_iter, errors, unweighted, unknowns)
+    errors = data.y - fit.predictions
+    if not isinstance(learner, LeastSquares):
+        return First(fit, weights, limit, n_iter, errors, unweighted)
+    errors = _bounded_left_out(errors, limit, learner, data)
+    found = First(fit, weights, limit, n_iter, errors, unweighted, learner.unknowns)
+    return replace(found, risk=relative_risk(found, learner, data))
 
 
 def _bounded_left_out(errors: Array, limit: float, learner: LeastSquares, data: Data) -> Array:
@@ -318,7 +326,8 @@ def bound_influence(first: First, evidence: Evidence, data: Data) -> First:
         return first
     if np.count_nonzero(data.frequency) >= FEWEST_PER_UNKNOWN * first.unknowns:
         cost, gain = cost_and_gain(first, data)
-        if cost < (AFFORDABLE + gain / ODDS if gain > LEAST_GAIN else 0.0):
+        worthwhile = gain > LEAST_GAIN or first.risk < EFFICIENT
+        if cost < (AFFORDABLE + gain / ODDS if worthwhile else 0.0):
             return first
     return replace(first, weights=np.ones(len(data.y)), limit=math.inf)
 
@@ -347,6 +356,36 @@ def cost_and_gain(bounded: First, data: Data, confidence: float = CONFIDENCE) ->
     inside = data.frequency * (square <= bounded.limit**2)
     gain = math.log(max(float(inside @ alone), 1e-300) / max(float(inside @ square), 1e-300))
     return (n * mean + confidence * error) / total, gain
+
+
+def relative_risk(bounded: First, learner: LeastSquares, data: Data) -> float:
+    """Return the expected squared error of bounded predictions per that of unweighted ones, if everything is clean.
+
+    Both are sums of influences, x_i psi(e_i) and x_i a_i before the inverse of a gram matrix, so that their variances
+    and that of their difference d follow from the errors themselves, whatever their law, equal everywhere or not. The
+    unweighted fit has no bias; that of the bounded one (of a skewed law, its median is predicted) is what d is beyond
+    its variance:
+
+        (var(bounded) + max(d^2 - var(d), 0)) / var(unweighted), in the mean over the rows.
+
+    Reference: H. White (1980), A heteroskedasticity-consistent covariance matrix estimator; N. L. Hjort, G. Claeskens
+    (2003), Frequentist model average estimators (the risk of two fits, by what they differ in).
+    """
+    n, frequency = float(data.frequency.sum()), data.frequency
+    inside = frequency * (np.abs(data.y - bounded.fit.predictions) <= bounded.limit)
+    everything = learner.moments(frequency)
+    root = solve_moments(learner.moments(inside), learner.inputs, learner.penalty)[1]
+    rows = learner.x @ root
+    cross = np.einsum("ij,ij->i", rows, rows)
+    reach = np.einsum("ij,ij->i", rows @ (root.T @ everything[:-1, :-1] @ root), rows)
+    unweighted = learner.fit(frequency)
+    psi = np.clip(bounded.left_out, -bounded.limit, bounded.limit)
+    of_bounded = float(frequency @ (psi**2 * reach)) / n
+    of_unweighted = float(frequency @ (bounded.unweighted**2 * unweighted.leverage)) / n
+    of_both = float(frequency @ (psi * bounded.unweighted * cross)) / n
+    difference = float(frequency @ (bounded.fit.predictions - unweighted.predictions) ** 2) / n
+    bias = max(difference - (of_bounded + of_unweighted - 2 * of_both), 0.0)
+    return (of_bounded + bias) / max(of_unweighted, 1e-300)
 
 
 def begin_extension(part: Result) -> Extension:

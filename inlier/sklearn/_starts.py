@@ -33,6 +33,9 @@ ROWS, KEPT, STEPS = 1000, 4, 3
 """So many rows score a subset; so many of the best are concentrated, in so many steps."""
 FEWEST_PER_UNKNOWN = 4
 """Rows for each unknown; with fewer, errors say little about the fit."""
+LEAST_PER_UNKNOWN = 3
+"""With fewer rows for each unknown in the whole table nothing is tried; with more, half of them may be enough to agree,
+though they are fewer than the constant above asks for."""
 MARGIN = 5.0
 """The gain in log-likelihood that another beginning needs."""
 
@@ -51,7 +54,7 @@ def better_start(
     Returns:
         Which rows agree, as weights; None if no other beginning gains as much more as MARGIN.
     """
-    if np.count_nonzero(frequency) < 2 * FEWEST_PER_UNKNOWN * learner.unknowns:
+    if np.count_nonzero(frequency) < LEAST_PER_UNKNOWN * learner.unknowns:
         return None
     errors = learner.y - learner.fit(frequency, False).predictions
     radius = 1.5 * float(np.quantile(np.abs(errors)[frequency > 0], 0.95)) or 1.0
@@ -125,8 +128,5 @@ def _gains(size: Array, frequency: Array, unknowns: int, radius: float) -> tuple
     ranked = np.take_along_axis(size, order, -1)
     entropy = xlogy(inside, inside / n) + xlogy(n - inside, np.maximum(1 - inside / n, 1e-300))
     gains = entropy - np.maximum(inside - unknowns, 0) * np.log(np.maximum(ranked / radius, 1e-10))
-    return (
-        ranked,
-        inside,
-        np.where(inside >= np.maximum(FEWEST_PER_UNKNOWN * unknowns, 0.1 * n), gains, -np.inf),
-    )
+    fewest = np.maximum(np.minimum(FEWEST_PER_UNKNOWN * unknowns, n / 2), 0.1 * n)
+    return ranked, inside, np.where(inside >= fewest, gains, -np.inf)

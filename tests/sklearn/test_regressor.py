@@ -138,6 +138,35 @@ def test_the_gain_of_a_bounded_influence_is_that_on_the_rows_that_are_right():
     assert cost_and_gain(first, data)[1] == pytest.approx(np.log(loss[1] / loss[0]), rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("law", "least", "most"), [("t3", 0.4, 0.75), ("normal", 0.9, 1.4), ("skewed", 3.0, 1e3)]
+)
+def test_the_risk_of_a_bounded_fit_is_that_of_new_data(law, least, most):
+    """It is efficient for heavy tails, about as good as the other for normal noise, and biased for skewed targets."""
+    rng, risks, squares = np.random.default_rng(0), [], []
+    w, ones = np.array([1.0, 2.0, 3.0]), np.ones(500)
+    for _ in range(30):
+        x = rng.normal(size=(500, 3))
+        noise = {"t3": rng.standard_t(3, size=500), "normal": rng.normal(size=500)}.get(law)
+        noise = rng.exponential(size=500) - 1 if noise is None else noise
+        learner, data = LeastSquares(x, x @ w + noise), Data(x @ w + noise, ones, ones, None)
+        first = _first(learner, data)
+        risks.append(first.risk)
+        squares.append([np.mean((fit.predictions - x @ w) ** 2) for fit in (first.fit, learner.fit(ones))])
+    truth = np.divide(*np.mean(squares, axis=0))
+    assert least < truth < most
+    assert np.median(risks) == pytest.approx(truth, rel=0.3)
+
+
+@pytest.mark.parametrize("law", [heavy_tailed, growing_noise])
+def test_influences_are_bounded_where_least_squares_is_inefficient(law):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2000, 10))
+    model = AdaptiveRegressor(random_state=0).fit(x, law(rng, x))
+    assert model.weights_.min() < 0.5
+    assert not model.fraction_estimate_.trusted
+
+
 def test_clean_targets_that_agree_on_a_cap_are_no_consensus():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 3))
@@ -245,6 +274,16 @@ def test_many_samples_are_fitted_as_well_as_few(seed):
     assert error_ratio(model, x, y, bad, x @ w) < 1.2
     assert abs(model.inlier_fraction_ - 0.6) < 0.02
     assert model.fraction_estimate_.trusted
+
+
+def test_leverage_points_in_a_table_with_few_rows_for_each_unknown():
+    """No random subset of so many rows is without outliers: the half with central inputs is tried."""
+    x, y, bad, w = line(200, 0.2, dimension=50)
+    rng = np.random.default_rng(1)
+    x[bad] = 10 + rng.normal(size=(bad.sum(), 50))
+    model = AdaptiveRegressor(random_state=0).fit(x, y)
+    assert error_ratio(model, x, y, bad, x @ w) < 1.2
+    assert error_ratio(LinearRegression().fit(x, y), x, y, bad, x @ w) > 3
 
 
 def test_outliers_that_are_the_majority_on_one_side():
