@@ -184,8 +184,8 @@ class ConfidenceWindow:
         errors = CONFIDENT_ERRORS if is_out_of_sample else 0.0
         rates = confident_rates(self.counts, self.classes, chance, errors)
         rates = replace(rates, is_out_of_sample=is_out_of_sample)
-        if rates.is_out_of_sample and rates.proves_noise and rates.worth < WORTH:
-            # Some classes may be noisier than those of the most confident predictions.
+        if rates.proves_noise and rates.worth < WORTH:
+            # Some classes may be noisier than those of the most confident predictions, or their labels memorised.
             rates = replace(rates, high=max(rates.high, 1 - rates.agreement))
         self.rates = rates
 

@@ -49,7 +49,8 @@ class RobustCrossEntropy(RobustModule):
     *S* is the current margin in the first two epochs, then the mean of the visits since the second one, then a running
     mean of them (``running_mean`` is the share m of the old mean). The slope
     a = 1 / (1 - m A) counts the visits in the mean as far as they can be relied on: A is what the network knows of the
-    labels, its agreement with them beyond chance.
+    labels, its agreement with them beyond chance. Where noise shows up after the first epoch only, a = 1: such a network
+    repeats what it was trained on, and its visits count as one.
 
     A given fraction is used once A is 1/2, at the latest from the third epoch on.
 
@@ -129,7 +130,8 @@ class RobustCrossEntropy(RobustModule):
 
     @property
     def _slope(self) -> float:
-        return 1 / (1 - self._old_share * self._confidence.rates.worth)
+        rates = self._confidence.rates
+        return 1 / (1 - self._old_share * rates.worth) if rates.is_out_of_sample else 1.0
 
     def suggested_label(self) -> Tensor:
         """Return the class that the network preferred at the last visit of each sample, by dataset index.

@@ -311,6 +311,23 @@ def test_from_scratch_noise_is_found_once_the_network_knows_something_and_not_tr
     assert float(probability[target != truth].mean()) + 0.15 < float(probability[target == truth].mean())
 
 
+@pytest.mark.parametrize("from_scratch", [True, False])
+def test_visits_count_as_one_where_the_network_was_trained_on_the_labels_before(from_scratch):
+    """The log odds of a clean label are its mean margin times what its visits count for, plus a constant."""
+    if from_scratch:
+        epochs, target, _ = learning(GROWING, 0.4)
+    else:
+        logits, _, target = first_epoch(0.3)
+        epochs = [logits] * 4
+    criterion = RobustCrossEntropy(samples=len(target))
+    weights_of(criterion, epochs, target)
+    margins = -criterion.sample_losses().double().expm1().log()
+    near = margins.abs() < 2
+    margins, log_odds = margins[near], criterion.inlier_probability().double().logit()[near]
+    slope = float(torch.cov(torch.stack([margins, log_odds]))[0, 1] / margins.var())
+    assert slope == pytest.approx(1.0, abs=1e-3) if from_scratch else slope > 1.5
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_labels_that_are_all_of_one_class_are_no_special_case(rate):
     """A preference is the label 0 of the logits (margin, 0): which answer is called chosen says nothing."""
