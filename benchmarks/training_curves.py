@@ -3,7 +3,9 @@
 Processor time of a step of the loss alone, in milliseconds, means that include the updates. 1, 2 and 4 processes are
 real ones that talk by gloo; the time is that of one of them. From 8 on every process but this one is played by its
 message, and "on paper" is what a step takes then: what it computes, and what it receives at 10 Gbit/s with 50 µs for
-each doubling of the processes. `python -m benchmarks --only "Training curves"` writes the figure and this section.
+each doubling of the processes. Means are of 400 steps, of 100 for batch sizes and for processes on paper, which hold
+fewer updates: compare within a curve.
+`python -m benchmarks --only "Training curves"` writes the figure and this section.
 """
 
 from __future__ import annotations

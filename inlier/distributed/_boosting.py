@@ -22,12 +22,12 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from inlier.distributed._boosting_worker import FOLDS, OutOfFold, Setting, Worker
-from inlier.distributed._classification import SUBSAMPLE, LabelWeights, label_scores
+from inlier.distributed._classification import LabelWeights, label_scores
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Plan
 from inlier.distributed._regression import probability_and_weights
 from inlier.distributed._score import Fitted, Scorer, Scores
-from inlier.distributed._survey import Fetch, Summary, draw, join
+from inlier.distributed._survey import Summary, decisive_rows, fetch
 from inlier.distributed._teams import Member
 from inlier.distributed._xgboost import Bins, Booster, allreduce, merged_limit, xgboost
 from inlier.fit._columns import Array
@@ -230,7 +230,7 @@ def fit_boosting(
         Bins.of(sample),
         tuple(passes.partitions),
         summary.starts(),
-        draw(summary.n, SUBSAMPLE, seed),
+        decisive_rows(plan.target.task, summary.n, seed),
         passes.work,
         seed,
         share,
@@ -263,8 +263,7 @@ def _regression(passes: Passes, setting: Setting, summary: Summary) -> Fitted:
 
 
 def _classification(passes: Passes, setting: Setting, summary: Summary, base: Any) -> Fitted:
-    fetch = Fetch(setting.plan, setting.chosen, setting.starts)
-    part = passes.arrays("subsample", fetch, join, "drawing rows")
+    part = fetch(passes, setting.plan, summary, setting.chosen)
     fraction: float | Literal["auto"] = "auto" if setting.share is None else setting.share
     small = AdaptiveClassifier(base, inlier_fraction=fraction, random_state=setting.seed).fit(
         part["x"], part["y"].astype(object)

@@ -73,8 +73,8 @@ class Setting:
         return len(self.plan.target.classes)
 
     def target(self, y: Array) -> Array:
-        """Return targets as numbers."""
-        return self.plan.target.codes(y) if self.classes else (y - self.center) / self.unit
+        """Return targets as the fits have them."""
+        return y if self.classes else (y - self.center) / self.unit
 
     def read(self, partition: Partition) -> tuple[Array, Array, Array]:
         """Return codes, targets and folds of the rows of a partition."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import inlier
 from inlier._errors import InputError, quoted
 from inlier.distributed._boosting import fit_boosting
-from inlier.distributed._classification import SUBSAMPLE, fit_classification
+from inlier.distributed._classification import fit_classification
 from inlier.distributed._collections import engine_of, write_collection
 from inlier.distributed._engines import BACKENDS, Engine, engine
 from inlier.distributed._inspect import Columns, survey
@@ -21,7 +21,7 @@ from inlier.distributed._partitions import PARTITION_ROWS, Folder, open_folder
 from inlier.distributed._passes import Passes, open_passes
 from inlier.distributed._regression import fit_regression
 from inlier.distributed._score import Fitted, Ranked, Score, Scores, Stored
-from inlier.distributed._survey import Summary
+from inlier.distributed._survey import MOST_LABELS, Summary
 from inlier.distributed._xgboost import xgboost
 from inlier.fit._command import default_output_folder
 from inlier.fit._common import Progress, no_progress
@@ -31,7 +31,7 @@ from inlier.fit._table_fit import TableFitOptions, check_options
 from inlier.fit._tables import FIRST_ROW, TableFile, check_columns
 
 ON_ERROR = ("raise", "skip")
-IN_MEMORY = {"regression": 15_000, "classification": SUBSAMPLE}
+IN_MEMORY = {"regression": 15_000, "classification": MOST_LABELS}
 """So many rows are fitted in memory: the decisions about more are made on a part of them anyway."""
 STEPS = 10
 """Number of steps that :func:`fit` shows, about."""

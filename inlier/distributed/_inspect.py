@@ -20,6 +20,7 @@ from inlier.distributed._survey import (
     Sample,
     Summarize,
     Summary,
+    decisive_rows,
     draw,
     merge_summaries,
 )
@@ -67,14 +68,16 @@ def survey(passes: Passes, folder: Folder, options: TableFitOptions) -> tuple[Co
             for c in columns.plan.columns
             if c.kind == "text" and columns.frame[c.name].nunique() <= CATEGORIES
         ]
+        chosen = decisive_rows(columns.spec.task, folder.rows, options.seed)
         categories = {name: frozenset(columns.frame[name].dropna()) for name in names}
-        summarize = Summarize(columns.plan, categories)
+        summarize = Summarize(columns.plan, categories, chosen)
         found = passes.arrays(f"summary-{attempt}", summarize, merge_summaries, "reading the columns")
         if len(passes.partitions) == len(used):
             break
     summary = Summary.from_arrays(found)
-    target = replace(columns.plan.target, classes=tuple(summary.labels))
-    return replace(columns, plan=replace(columns.plan, target=target)), summary
+    if summary.n != folder.rows:
+        summary = replace(summary, drawn={})  # Rows were counted that have no target.
+    return replace(columns, plan=columns.plan.checked(summary.unread, tuple(summary.labels))), summary
 
 
 def _columns(sample: pa.Table, options: TableFitOptions, folder: Folder) -> Columns:

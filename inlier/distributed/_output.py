@@ -147,13 +147,14 @@ def _frame(plan: Plan, cells: pa.Table) -> pd.DataFrame:
 
 def _scored_sample(columns: Columns, passes: Passes, summary: Summary, fitted: Fitted) -> dict[str, Any]:
     """Return the scores of the sample."""
-    x = columns.plan.inputs(columns.cells)
-    y = columns.y
+    x, y = columns.plan.inputs(columns.cells), columns.y
+    target = columns.plan.target
     index = columns.cells[ROW].to_numpy()
     numbers = columns.cells[PARTITION].to_numpy()
     parts = {partition.number: partition for partition in passes.partitions}
     offsets = np.array([parts[number].offset for number in numbers.tolist()])
-    scores = fitted.scorer(x, y, 0, offsets + index)
+    given = target.codes(y) if target.task == "classification" else y
+    scores = fitted.scorer(x, given, 0, offsets + index)
     tables = [
         scored_rows(parts[number], index, y, scores, FIRST_ROW, np.flatnonzero(numbers == number))
         for number in np.unique(numbers).tolist()

@@ -6,8 +6,8 @@ table of numbers alone is transformed without data frames, which would take ten 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from inlier.distributed._partitions import Partition
+from inlier.fit._arrays import distinct_texts
 from inlier.fit._columns import Array, Column, Reading, decoded, read_column, to_frame
 from inlier.fit._pipeline import SQUASHED_AT, Vectorizer
 from inlier.fit._targets import Target
 
-BLOCK = 8192
+BLOCK = 16_384
 """Rows that are transformed at a time: they stay in cache."""
 
 
@@ -44,25 +45,51 @@ class TargetColumn:
         """Return how the target of a sample was read."""
         return cls(target.column, target.task, target.type)
 
-    def read(self, cells: Any) -> tuple[Array, Array]:
-        """Return the places of the rows that have a target, and these: float64, or labels as text."""
-        cells = decoded(cells)
-        texts = self.column.kind in ("text", "yes/no") or pa.types.is_boolean(cells.type)
-        if self.task == "classification" and texts:
-            present = np.flatnonzero(cells.is_valid().to_numpy())
-            return present, np.asarray(cells.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)[
-                present
-            ]
-        values = read_column(self.column, cells).values
-        present = np.flatnonzero(~np.isnan(values))
-        values = values[present]
-        if self.task == "classification":
-            values = (values.astype(np.int64) if self.type == "int64" else values).astype(str).astype(object)
-        return present, values
+    def read(self, cells: Any) -> Targets:
+        """Return the targets of some rows."""
+        if self.task != "classification":
+            values = read_column(self.column, cells).values
+            missing = np.isnan(values)
+            if not missing.any():
+                return Targets(None, values)
+            present = np.flatnonzero(~missing)
+            return Targets(present, values[present])
+        names, codes = self._labels(decoded(cells))
+        if self.classes:
+            codes = np.append(self.codes(names), -1)[codes]
+            names = self.classes
+        present = np.flatnonzero(codes >= 0)
+        return Targets(None if len(present) == len(codes) else present, codes[codes >= 0], names)
 
-    def codes(self, labels: Array) -> Array:
+    def _labels(self, cells: Any) -> tuple[tuple[str, ...], Array]:
+        """Return distinct labels, and the place of each row's among them; -1 if it has none."""
+        if self.column.kind in ("text", "yes/no") or pa.types.is_boolean(cells.type):
+            names, codes = distinct_texts(cells.cast(pa.large_string()))
+            return tuple(names), codes
+        values = read_column(self.column, cells).values
+        encoded = pa.array(values, from_pandas=True).dictionary_encode()
+        distinct = encoded.dictionary.to_numpy()
+        distinct = distinct.astype(np.int64) if self.type == "int64" else distinct
+        return tuple(distinct.astype(str).tolist()), encoded.indices.fill_null(-1).to_numpy()
+
+    def codes(self, labels: Sequence[str] | Array) -> Array:
         """Return the place of each label among the classes."""
-        return np.searchsorted(np.array(self.classes), labels.astype(str))
+        return np.searchsorted(np.array(self.classes), np.asarray(labels).astype(str))
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of some rows.
+
+    Args:
+        present: The places of the rows that have one; None for all of them.
+        values: Numbers, or places among the names.
+        names: Labels; none for regression.
+    """
+
+    present: Array | None
+    values: Array
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,17 +163,35 @@ class Batch:
 
     Args:
         plan: What is read.
-        rows: Their places in the partition.
-        y: float64, or labels as text.
+        place: The place of the first row of the batch in the partition.
         cells: All cells of all rows of the batch.
-        present: The places of the rows in these.
+        targets: The targets.
     """
 
     plan: Plan
-    rows: Array
-    y: Array
+    place: int
     cells: pa.Table
-    present: Array
+    targets: Targets
+
+    @property
+    def y(self) -> Array:
+        """The targets: numbers, or places among the classes."""
+        return self.targets.values
+
+    @property
+    def given(self) -> Array:
+        """The targets as they are shown: numbers, or labels as text."""
+        return np.array(self.targets.names, dtype=object)[self.y] if self.targets.names else self.y
+
+    @cached_property
+    def present(self) -> Array:
+        """The places of the rows in the batch."""
+        return np.arange(self.cells.num_rows) if self.targets.present is None else self.targets.present
+
+    @cached_property
+    def rows(self) -> Array:
+        """Their places in the partition."""
+        return self.place + self.present
 
     @cached_property
     def readings(self) -> list[Reading]:
@@ -157,7 +202,13 @@ class Batch:
     def x(self) -> Array:
         """Inputs of the model."""
         x = self.plan.transformed(self.readings, self.cells.num_rows)
-        return x if len(self.present) == len(x) else x[self.present]
+        return x if self.targets.present is None else x[self.targets.present]
+
+    def taken(self, chosen: Array) -> dict[str, Array]:
+        """Return inputs and shown targets of some of the rows, and nothing of the others."""
+        given = self.given[chosen]
+        x = self.plan.inputs(self.cells.take(self.present[chosen]))
+        return {"x": x, "y": given.astype(str) if self.targets.names else given}
 
 
 @dataclass(frozen=True)
@@ -169,12 +220,25 @@ class Plan:
         columns: The input columns.
         vectorizer: The fitted transformer of these.
         numbers: The same for a table of numbers; None for any other.
+        sound: Columns of numbers that are known to fit in every row, and need not be checked again.
     """
 
     target: TargetColumn
     columns: tuple[Column, ...]
     vectorizer: Vectorizer
     numbers: Numbers | None
+    sound: frozenset[str] = frozenset()
+
+    def checked(self, unread: Mapping[str, int], classes: Sequence[str]) -> Plan:
+        """Return the plan when all rows have been read once.
+
+        Args:
+            unread: How many cells of each column do not fit.
+            classes: All labels, in order.
+        """
+        numbers = [each for each in self.columns if each.kind == "number" and not each.missing]
+        sound = frozenset(each.name for each in numbers if each.name not in unread)
+        return replace(self, target=replace(self.target, classes=tuple(classes)), sound=sound)
 
     def batches(self, partition: Partition, others: Sequence[str] = ()) -> Iterator[Batch]:
         """Yield the rows of a partition that have a target, a batch at a time.
@@ -185,13 +249,20 @@ class Plan:
         """
         names = [column.name for column in self.columns]
         for place, cells in partition.batches([self.target.column.name, *names, *others]):
-            present, y = self.target.read(cells[self.target.column.name])
-            if len(present):
-                yield Batch(self, place + present, y, cells, present)
+            targets = self.target.read(cells[self.target.column.name])
+            if len(targets.values):
+                yield Batch(self, place, cells, targets)
 
     def readings(self, cells: pa.Table) -> list[Reading]:
         """Return the columns of some cells."""
-        return [read_column(column, cells[column.name]) for column in self.columns]
+        return [self._reading(column, cells[column.name]) for column in self.columns]
+
+    def _reading(self, column: Column, cells: Any) -> Reading:
+        """Return a column, without a copy of it where nothing about it is open."""
+        whole = pa.types.is_float64(cells.type) and cells.null_count == 0 and cells.num_chunks == 1
+        if whole and column.name in self.sound:
+            return Reading(column, cells.chunk(0).to_numpy())
+        return read_column(column, cells)
 
     def transformed(self, readings: Sequence[Reading], rows: int) -> Array:
         """Return the inputs of the model for some columns."""

@@ -13,7 +13,7 @@ from inlier.distributed._partitions import Partition
 from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import BLOCK, Plan
 from inlier.distributed._score import Fitted, Scorer, Scores
-from inlier.distributed._survey import Fetch, Summary, join
+from inlier.distributed._survey import Summary, fetch
 from inlier.fit._columns import Array
 from inlier.fraction import GivenFraction
 from inlier.sklearn._extension import Extension, Weighting, extend
@@ -175,8 +175,7 @@ def fit_regression(
         return Fitted(_model(equations, final), estimate, ErrorScorer(equations, final, None, final), 1)
     generator = check_random_state(seed)
     chosen = subsample(summary.n, generator)
-    fetch = Fetch(plan, chosen, summary.starts())
-    part = passes.arrays("subsample", fetch, join, "drawing rows")
+    part = fetch(passes, plan, summary, chosen)
     ones = np.ones(len(part["y"]))
     data = Data(part["y"], ones, ones, share)
     found = find_linear_weights(equations.of(part["x"], part["y"]), data, generator)

@@ -20,6 +20,9 @@ from inlier.fit._columns import Array
 from inlier.fit._ranking import MAX_REPORTED
 from inlier.fraction import FractionEstimate
 
+ASCENDING = ("row", "index", "file_row")
+"""Columns whose differences are stored, which takes a byte or two for each."""
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -46,7 +49,7 @@ class Scorer(Protocol):
 
         Args:
             x: Inputs of the model.
-            y: Targets.
+            y: Targets: numbers, or places among the classes.
             start: How many rows with a target are before them in all partitions.
             places: Their places among all rows.
         """
@@ -130,29 +133,43 @@ class Score:
         used = {self.plan.target.column.name, *(column.name for column in self.plan.columns)}
         others = [name for name in self.names if name not in used]
         start, suspects, found = self.starts[partition.number], [], []
+        limit = 1.0
         for batch in self.plan.batches(partition, others):
             scores = self.scorer(batch.x, batch.y, start, partition.offset + batch.rows)
-            start += len(batch.rows)
+            start += len(batch.y)
             doubtful = np.flatnonzero(scores.probability < 0.5)
-            head = first_rows(scores)
-            suspects.append(scored_rows(partition, batch.rows, batch.y, scores, self.first_row, doubtful))
-            chosen = scored_rows(partition, batch.rows, batch.y, scores, self.first_row, head)
+            head = first_rows(scores, limit)
+            suspects.append(scored_rows(partition, batch.rows, batch.given, scores, self.first_row, doubtful))
+            chosen = scored_rows(partition, batch.rows, batch.given, scores, self.first_row, head)
             cells = batch.cells.take(batch.present[head]).select(list(self.names))
             for name in chosen.column_names:
                 cells = cells.append_column(f"inlier:{name}", chosen[name])
             found.append(Ranked(cells, len(doubtful), float(scores.losses[doubtful].min(initial=np.inf))))
+            if len(head) == MAX_REPORTED:
+                limit = float(scores.probability[head].max())
         content = pa.BufferOutputStream()
-        pa.parquet.write_table(pa.concat_tables(suspects), content, use_dictionary=["file"])
+        pa.parquet.write_table(
+            pa.concat_tables(suspects),
+            content,
+            use_dictionary=["file"],
+            column_encoding=dict.fromkeys(ASCENDING, "DELTA_BINARY_PACKED"),
+        )
         write_whole(self.folder / f"part-{partition.number:05d}.parquet", content.getvalue())
         return reduce(add, found)
 
 
-def first_rows(scores: Scores) -> Array:
-    """Return the places of the most suspect rows, most suspect first, without sorting all of them."""
-    probability, rows = scores.probability, np.arange(len(scores.probability))
+def first_rows(scores: Scores, limit: float = 1.0) -> Array:
+    """Return the places of the most suspect rows, most suspect first, without sorting all of them.
+
+    Args:
+        scores: The scores.
+        limit: So many rows are known that are at least as suspect as one of this probability.
+    """
+    rows = np.flatnonzero(scores.probability <= limit)
     if len(rows) > MAX_REPORTED:
-        rows = np.flatnonzero(probability <= np.partition(probability, MAX_REPORTED)[MAX_REPORTED])
-    return rows[np.lexsort((-scores.losses[rows], probability[rows]))[:MAX_REPORTED]]
+        probability = scores.probability[rows]
+        rows = rows[probability <= np.partition(probability, MAX_REPORTED)[MAX_REPORTED]]
+    return rows[np.lexsort((-scores.losses[rows], scores.probability[rows]))[:MAX_REPORTED]]
 
 
 def scored_rows(

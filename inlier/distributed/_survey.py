@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sklearn.utils import check_random_state
 
 from inlier._errors import quoted
 from inlier.distributed._partitions import Partition, PartitionError
-from inlier.distributed._passes import Arrays
+from inlier.distributed._passes import Arrays, Passes
 from inlier.distributed._plan import Batch, Plan
 from inlier.fit._columns import Array
+from inlier.sklearn._robust import SUBSAMPLE, subsample
 
 SAMPLE = 100_000
 """Rows from which types and transformations of columns are found; see `python -m benchmarks.distributed sample`."""
+MOST_LABELS = 20_000
+"""Rows that decisions about labels are made on: as many as their noise is fitted to in memory."""
 MOST_UNREAD = 0.5
 """A partition of which more than this share of a column does not fit is not what the others are, as in `predict`."""
 MOST_NAMED = 100
@@ -32,6 +36,14 @@ def draw(rows: int, count: int, seed: int) -> Array:
     if rows <= count:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
+
+
+def decisive_rows(task: str, rows: int, seed: int) -> Array:
+    """Return places, among so many rows with a target, of those that all decisions are made on, in order."""
+    if task == "classification":
+        return draw(rows, MOST_LABELS, seed)
+    # The rows that the estimator in memory would draw.
+    return subsample(rows, check_random_state(seed)) if rows > SUBSAMPLE else np.arange(rows)
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,7 @@ class Summary:
         labels: How many rows have each label.
         unknown: How many rows have each category that the sample lacks, by column and category.
         unread: How many cells of each column do not fit.
+        drawn: Some rows, if all have a target: ``places`` among these, inputs ``x`` and targets ``y``.
     """
 
     numbers: Array
@@ -79,6 +92,7 @@ class Summary:
     labels: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
+    drawn: Arrays = field(default_factory=dict)
 
     def to_arrays(self) -> Arrays:
         """Return it as arrays."""
@@ -93,6 +107,7 @@ class Summary:
             "counts": np.array(list(self.unknown.values()), dtype=np.int64),
             "unread": np.array(list(self.unread), dtype=str),
             "unread_counts": np.array(list(self.unread.values()), dtype=np.int64),
+            **{f"drawn_{key}": values for key, values in self.drawn.items()},
         }
 
     @classmethod
@@ -107,6 +122,7 @@ class Summary:
             dict(zip(a["labels"].tolist(), a["label_counts"].tolist(), strict=True)),
             dict(unknown),
             dict(zip(a["unread"].tolist(), a["unread_counts"].tolist(), strict=True)),
+            {key: a[f"drawn_{key}"] for key in ("places", "x", "y") if f"drawn_{key}" in a},
         )
 
     @property
@@ -133,6 +149,7 @@ def merge_summaries(a: Arrays, b: Arrays) -> Arrays:
             ]
         ),
         _added(one.unread, other.unread),
+        join(one.drawn, other.drawn),
     ).to_arrays()
 
 
@@ -147,19 +164,23 @@ class Summarize:
     Args:
         plan: What is read.
         categories: The categories of each column of few distinct texts in the sample.
+        places: Places among all rows, in order: these rows are taken too, which saves a pass if all have a target.
     """
 
     plan: Plan
     categories: Mapping[str, frozenset[str]]
+    places: Array
 
     def __call__(self, partition: Partition) -> Arrays:
         """Return the summary of a partition."""
-        rows, labels = 0, Counter[str]()
+        rows, labels, drawn = 0, Counter[str](), []
         unknown, unread = Counter[tuple[str, str]](), Counter[str]()
         for batch in self.plan.batches(partition):
-            rows += len(batch.rows)
-            if self.plan.target.task == "classification":
-                labels.update(dict(zip(*np.unique(batch.y.astype(str), return_counts=True), strict=True)))
+            drawn += take(self.places, partition.offset + rows, batch)
+            rows += len(batch.y)
+            if batch.targets.names:
+                counts = np.bincount(batch.y, minlength=len(batch.targets.names))
+                labels.update(dict(zip(batch.targets.names, counts.tolist(), strict=True)))
             for reading in batch.readings:
                 unread[reading.column.name] += len(reading.suspects)
             unknown.update(self._unknown(batch))
@@ -187,6 +208,7 @@ class Summarize:
             dict(labels),
             dict(unknown.most_common(MOST_NAMED)),
             {name: count for name, count in unread.items() if count},
+            _joined(drawn) if drawn else {},
         )
         return summary.to_arrays()
 
@@ -220,14 +242,37 @@ class Fetch:
         """Return inputs, targets and places of those of the rows that are in a partition."""
         place, parts = self.starts[partition.number], []
         for batch in self.plan.batches(partition):
-            first, last = np.searchsorted(self.places, (place, place + len(batch.rows)))
-            chosen = self.places[first:last] - place
-            y = batch.y[chosen]
-            if len(chosen):
-                x = self.plan.inputs(batch.cells.take(batch.present[chosen]))
-                parts.append({"x": x, "y": y if y.dtype == float else y.astype(str)})
-            place += len(batch.rows)
+            parts += take(self.places, place, batch)
+            place += len(batch.y)
         return _joined(parts) if parts else {}
+
+
+def take(places: Array, start: int, batch: Batch) -> list[Arrays]:
+    """Return those of some rows that are in a batch: their places, inputs and targets; nothing if none is.
+
+    Args:
+        places: Places among rows with a target, in order.
+        start: How many of these are before the batch.
+        batch: The batch.
+    """
+    first, last = np.searchsorted(places, (start, start + len(batch.y)))
+    if first == last:
+        return []
+    return [{"places": places[first:last], **batch.taken(places[first:last] - start)}]
+
+
+def fetch(passes: Passes, plan: Plan, summary: Summary, places: Array) -> Arrays:
+    """Return inputs and targets of some rows, by a pass unless the survey has taken the same ones.
+
+    Args:
+        passes: Passes over the partitions.
+        plan: What is read.
+        summary: What is known of all rows.
+        places: Places among all rows that have a target, in order.
+    """
+    if np.array_equal(summary.drawn.get("places", ()), places):
+        return dict(summary.drawn)
+    return passes.arrays("subsample", Fetch(plan, places, summary.starts()), join, "drawing rows")
 
 
 def join(a: Arrays, b: Arrays) -> Arrays:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlier import distributed
-from inlier.distributed import _boosting, _boosting_worker, _fit, _output, _xgboost
+from inlier.distributed import _boosting_worker, _fit, _output, _survey, _xgboost
 from inlier.distributed._boosting_worker import fold_of
 from inlier.distributed._xgboost import MISSING, Bins, Booster, quantized
 from inlier.fit import load_pipeline
@@ -28,7 +28,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(_output, "compare_on_holdout", lambda *_: None)
     monkeypatch.setattr(_output, "write", lambda *_: None)
     monkeypatch.setattr(_fit, "IN_MEMORY", {"regression": 1000, "classification": 1000})
-    monkeypatch.setattr(_boosting, "SUBSAMPLE", 3000)
+    monkeypatch.setattr(_survey, "MOST_LABELS", 3000)
     monkeypatch.setattr(_xgboost, "TREES", 60)
 
 
@@ -60,7 +60,7 @@ def test_wrong_targets_are_found_and_do_no_harm(tmp_path):
     table, truth, bad = curved()
     fitted = fit(table, tmp_path)
     assert fitted.fraction_estimate.trusted
-    assert fitted.inlier_fraction == pytest.approx(0.8, abs=0.03)
+    assert fitted.inlier_fraction == pytest.approx(0.8, abs=0.05)
     given = fit(table, tmp_path, "given", inlier_fraction=1.0)
     error, unweighted = (np.abs(predictions(each, table) - truth).mean() for each in (fitted, given))
     clean = table.filter(~bad)
@@ -120,7 +120,7 @@ def test_noisy_labels_are_found(classes, tmp_path):
 
 @pytest.mark.parametrize("after", [1, *(pytest.param(after, marks=pytest.mark.slow) for after in (0, 3, 4))])
 def test_an_interrupted_fit_resumes_at_the_round(after, tmp_path, monkeypatch):
-    table, _, _ = curved(4000)
+    table, _, _ = curved(4000, wrong=0.3)  # So many that there is a second round.
     whole = fit(table, tmp_path, "whole")
     train, calls = _boosting_worker.train, []
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from inlier import distributed
 from inlier._errors import InputError
-from inlier.distributed import _classification, _fit, _inspect, _output
+from inlier.distributed import _classification, _fit, _inspect, _output, _survey
 from inlier.sklearn import AdaptiveClassifier
 from tests.distributed.tables import write_parts
 
@@ -21,7 +21,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(_output, "compare_on_holdout", lambda *_: None)
     monkeypatch.setattr(_output, "write", lambda *_: None)
     monkeypatch.setattr(_output.models, "save_pipeline", lambda *_: None)
-    monkeypatch.setattr(_classification, "SUBSAMPLE", 2000)
+    monkeypatch.setattr(_survey, "MOST_LABELS", 2000)
     monkeypatch.setitem(_fit.IN_MEMORY, "classification", 2000)
 
 
@@ -60,6 +60,7 @@ def test_clean_labels_give_the_unweighted_fit(classes, tmp_path):
     plain = LogisticRegression(tol=1e-10, max_iter=1000).fit(inputs(fitted, table), table["y"].to_pylist())
     model = fitted.pipeline.named_steps["model"]
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-4, atol=1e-5)
+    assert fitted.passes <= 6  # A sample, sums, two or three of Newton's method, scores.
     assert model.classes_.tolist() == plain.classes_.tolist()
 
 

@@ -17,15 +17,16 @@ from tests.distributed.tables import regression, write_parts
 
 
 class Killer:
-    """Kills a worker with SIGKILL after the first partition of a round."""
+    """Kills a worker with SIGKILL after the first partition of a round, or as soon as one is found."""
 
     def __init__(self, find):
         self.find, self.victim = find, None
 
     def __call__(self, step, share=1.0):
-        if self.victim is None and step == "fitting all rows, round 2" and share > 0:
+        if self.victim is None and step.startswith("fitting all rows") and "1" not in step and share > 0:
             self.victim = self.find()
-            os.kill(self.victim, signal.SIGKILL)
+            if self.victim is not None:
+                os.kill(self.victim, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,8 @@ def test_ray_gives_the_same_though_a_worker_is_killed(streamed, tmp_path):
 
     def busy():
         children = psutil.Process().children(recursive=True)
-        return next(child.pid for child in children if "ray::_quietly" in " ".join(child.cmdline()))
+        # On a busy machine there are moments in which no worker has a partition.
+        return next((each.pid for each in children if "ray::_quietly" in " ".join(each.cmdline())), None)
 
     killer = Killer(busy)
     fitted = distributed.fit(data, "y", out=tmp_path / "out", backend="ray", workers=2, progress=killer)

@@ -225,11 +225,11 @@ def test_a_rare_category_that_the_sample_lacks_is_named(tmp_path, monkeypatch):
     assert fitted.rows == 16_000
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 4, 6, 7])
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 5, 6])
 def test_an_interrupted_fit_resumes_where_it_was(after, tmp_path, monkeypatch):
     folder = write_parts(regression(16_000), tmp_path / "data", [8000])
     whole = distributed.fit(folder, "y", out=tmp_path / "whole")
-    assert whole.passes == 8
+    assert whole.passes == 7
     run, calls = _engines.Stream.run, []
 
     def interrupted(self, function, partitions):
@@ -258,7 +258,7 @@ def test_other_options_or_files_do_not_resume(tmp_path, monkeypatch):
         patch.setattr(_fit, "_fitted", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             distributed.fit(folder, "y", out=tmp_path / "out")
-    assert distributed.fit(folder, "y", out=tmp_path / "out", seed=1).passes == 8
+    assert distributed.fit(folder, "y", out=tmp_path / "out", seed=1).passes == 7
 
 
 @pytest.mark.parametrize(
