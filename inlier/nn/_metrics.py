@@ -75,14 +75,14 @@ def call_metrics(sums: Tensor) -> dict[str, float]:
 
 
 def scale_metrics(
-    scales: Tensor, fractions: Tensor, sizes: Tensor, grouped: bool, unseen: float
+    scales: Tensor, fractions: Tensor, shares: Tensor, grouped: bool, unseen: float
 ) -> dict[str, float]:
     """Return scale and inlier fraction, of each group too if there are groups.
 
     Args:
         scales: The scale of each group.
         fractions: The inlier fraction of each group.
-        sizes: How many losses each group has.
+        shares: The share of each group in the losses.
         grouped: Whether there are groups.
         unseen: The scale from which on all losses have weight 1; it is logged as infinite.
 
@@ -93,9 +93,7 @@ def scale_metrics(
         >>> sorted(scale_metrics(two, one, one, grouped=True, unseen=3e38))
         ['inlier_fraction', 'inlier_fraction/0', 'inlier_fraction/1', 'scale/0', 'scale/1']
     """
-    total = sizes.double().sum()
-    share = sizes.double() / total if float(total) > 0 else torch.full_like(sizes, 1 / len(sizes)).double()
-    numbers = {"inlier_fraction": float((fractions.double() * share).sum())}
+    numbers = {"inlier_fraction": float((fractions.double() * shares).sum())}
     finite = [scale if scale < unseen else math.inf for scale in scales.tolist()]
     if not grouped:
         return numbers | {"scale": finite[0]}

@@ -190,10 +190,9 @@ class RobustModule(Checkpointed):
             >>> robust.metrics()["unweighted_loss"], robust.metrics("robust/")["robust/fraction_kept"]
             (2.0, 1.0)
         """
-        sizes = self._window.counts[:, :-1].sum(1)
-        scale = self.scale.reshape(-1).cpu()
-        is_grouped = bool(self._counters.grouped)
-        numbers = scale_metrics(scale, self._window.fractions.cpu(), sizes, is_grouped, UNSEEN)
+        window, is_grouped = self._window, bool(self._counters.grouped)
+        scales = self.scale.reshape(-1).cpu()
+        numbers = scale_metrics(scales, window.fractions.cpu(), window.shares, is_grouped, UNSEEN)
         sums = self._last.sums()
         if distributed and self._exchange.world > 1:
             all_reduce_sum(sums, self._exchange.process_group)

@@ -131,16 +131,22 @@ class LossWindow:
         return self.current[1, :-1]
 
     @property
+    def shares(self) -> Tensor:
+        """The share of each group in the losses, float64 on the CPU; equal shares before any was counted."""
+        sizes = self.counts[:, :-1].sum(1).double()
+        total = float(sizes.sum())
+        return sizes / total if total else torch.full_like(sizes, 1 / len(sizes))
+
+    @property
     def estimate(self) -> FractionEstimate:
         """The last estimate; of several groups, their mean by number of losses, trusted if all of them are."""
         estimates = [estimator.estimate() for estimator in self.estimators]
         if len(estimates) == 1:
             return estimates[0]
-        sizes = self.counts[:, :-1].sum(1).double()
-        share = sizes / sizes.sum() if float(sizes.sum()) else torch.full_like(sizes, 1 / len(sizes))
-        value = sum(float(s) * e.value for s, e in zip(share, estimates, strict=True))
+        shares = self.shares.tolist()
+        value = sum(share * e.value for share, e in zip(shares, estimates, strict=True))
         error = math.sqrt(
-            sum((float(s) * e.standard_error) ** 2 for s, e in zip(share, estimates, strict=True))
+            sum((share * e.standard_error) ** 2 for share, e in zip(shares, estimates, strict=True))
         )
         doubts = [(g, e.reason) for g, e in enumerate(estimates) if not e.trusted]
         reason = f"Group {doubts[0][0]}: {doubts[0][1]}" if doubts else "Every group has a trusted estimate."
