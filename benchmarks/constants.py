@@ -4,6 +4,8 @@ Acceptance of two groups (`inlier/fraction/_from_losses.py`): generated losses, 
 taken anew with one constant changed. A false alarm is an estimate below 0.95 on clean losses, a miss one that is off by
 more than 0.1 on squared normal errors with 15 to 85 % outliers of 5 or 10 times the noise.
 
+Trust (the same module): the same losses and some that are easily mistaken, again with one constant changed at a time.
+
 Losses that are the same samples many times over (`DISTINCT` of `inlier/nn/_window.py`): 8,192 counted losses of 1,000
 samples, by how many an estimate takes them for.
 
@@ -18,6 +20,7 @@ truth, and how many batches it takes, by how many times the length of the runnin
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from unittest import mock
 
@@ -28,7 +31,7 @@ from torch.nn import functional as F
 from benchmarks.thresholds import CLEAN
 from inlier import LossHistogram, fit_inliers, kernels
 from inlier.alternation import _pooled
-from inlier.fraction import NullModel, _null_model
+from inlier.fraction import LossMixture, NullModel, _null_model
 from inlier.fraction import _from_losses as rule
 from inlier.histogram import occupied
 from inlier.scale import solve_occupied
@@ -39,10 +42,21 @@ CHANGES: dict[str, tuple[object, ...]] = {
     "NEEDED_SHARE": ((0.0, 0.0), (0.11, 0.05), (0.44, 0.2)),
     "NEEDED_GAIN": ((0.0, 0.0), (2.5, -2.0), (10.0, -8.0), (10.0, 0.0)),
     "NEEDED_GAIN_STRAIGHT": (-100.0, 5.0),
+    "STRAIGHT_COUNTS": ((0.0, 40.0), (0.15, 40.0), (0.6, 40.0), (0.3, 20.0), (0.3, 80.0), (0.3, 1e9)),
     "AMPLE": (1, 750, 3000),
+    "SCARCE": ((3.5, 1.5), (14.0, 6.0)),
     "SAFETY": (0.0, 5.0, 20.0),
 }
 """Constants of the rule, and what else they could be."""
+
+TRUSTED: dict[str, tuple[object, ...]] = {
+    "FEW": (0, 200, 400),
+    "MISFIT": ((0.015, 0.8), (0.03, 0.8), (0.06, 3.2), (1.0, 0.0)),
+    "LARGEST_ERROR": (0.02, 0.08, 1.0),
+    "SMALLEST_FRACTION": (0.0, 0.2, 0.26),
+    "AMBIGUOUS": ((5.0, -20.0), (20.0, -5.0), (1e9, 0.0)),
+}
+"""Constants that decide what is trusted, likewise."""
 
 
 def uneven(n: int) -> Tensor:
@@ -65,25 +79,58 @@ def draws(trials: int) -> Iterator[tuple[float, Tensor]]:
                 yield fraction, (torch.randn(n) * size).square()
 
 
-def acceptance(trials: int) -> list[str]:
-    """Lines of a table: error rates of the rule, with one constant changed at a time."""
+def ambiguous(trials: int) -> Iterator[tuple[float, Tensor]]:
+    """More losses that are easily mistaken: few, rounded, of three groups, hardly any inliers, groups that overlap."""
+    for _ in range(trials):
+        for n in (60, 150, 1500):
+            yield 1.0, CLEAN["rounded squared normal"](n)
+            yield 1.0, CLEAN["squared Student t, 3 degrees"](n)
+            yield 1.0, torch.randn(n).square() * 1000.0 ** torch.randint(3, (n,))
+            for fraction, ratio in ((0.08, 10), (0.15, 5), (0.5, 3), (0.8, 3)):
+                size = torch.where(torch.rand(n) < fraction, 1.0, float(ratio))
+                yield fraction, (torch.randn(n) * size).square()
+
+
+def varied(
+    constants: dict[str, tuple[object, ...]], losses: Iterator[tuple[float, Tensor]]
+) -> Iterator[tuple[str, list[tuple[float, LossMixture]]]]:
+    """For each value of each constant: the beginning of a line, and estimates beside their true fractions."""
     truths, choose = [], rule._choose
     with mock.patch.object(rule, "_choose", wraps=choose) as watched:
-        for fraction, losses in draws(trials):
-            truths.append(fraction)
-            fit_inliers(losses)
+        for fraction, drawn in losses:
+            fit_inliers(drawn)
+            if watched.call_count > len(truths):  # Else there are too few different losses to fit anything.
+                truths.append(fraction)
     seen = list(zip(truths, (call.args for call in watched.call_args_list), strict=True))
-    lines = ["| constant | value | false alarms | misses |", "|---|---|---|---|"]
-    for name, values in CHANGES.items():
+    for name, values in constants.items():
         for value in (getattr(rule, name), *values):
-            with mock.patch.object(rule, name, value):
-                found = [(truth, choose(*fits).value) for truth, fits in seen]
-            alarms = [estimate < 0.95 for truth, estimate in found if truth == 1]
-            misses = [abs(estimate - truth) > 0.1 for truth, estimate in found if truth < 1]
             shown = f"**{value}**" if value == getattr(rule, name) else str(value)
-            lines.append(
-                f"| {name} | {shown} | {sum(alarms) / len(alarms):.3f} | {sum(misses) / len(misses):.3f} |"
-            )
+            with mock.patch.object(rule, name, value):
+                yield f"| {name} | {shown} |", [(truth, choose(*fits)) for truth, fits in seen]
+
+
+def share(events: list[bool]) -> str:
+    return f"{sum(events) / len(events):.3f} |"
+
+
+def acceptance(trials: int) -> list[str]:
+    """Lines of a table: error rates of the rule, with one constant changed at a time."""
+    lines = ["| constant | value | false alarms | misses |", "|---|---|---|---|"]
+    for head, found in varied(CHANGES, draws(trials)):
+        alarms = [fit.value < 0.95 for truth, fit in found if truth == 1]
+        misses = [abs(fit.value - truth) > 0.1 for truth, fit in found if truth < 1]
+        lines.append(" ".join([head, share(alarms), share(misses)]))
+    return lines
+
+
+def trust(trials: int) -> list[str]:
+    """Lines of a table: how often wrong estimates (off by more than 0.1) and right ones are trusted."""
+    lines = ["| constant | value | wrong, trusted | right, trusted |", "|---|---|---|---|"]
+    hard = itertools.chain(draws(trials), ambiguous(trials))
+    for head, found in varied(TRUSTED, hard):
+        wrong = [fit.trusted for truth, fit in found if abs(fit.value - truth) > 0.1]
+        right = [fit.trusted for truth, fit in found if abs(fit.value - truth) <= 0.1]
+        lines.append(" ".join([head, share(wrong), share(right)]))
     return lines
 
 
@@ -154,7 +201,7 @@ def null_model(trials: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
-    studies = {study.__name__: study for study in (small_groups, repeated, null_model, acceptance)}
+    studies = {study.__name__: study for study in (small_groups, repeated, null_model, acceptance, trust)}
     parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
     arguments = parser.parse_args()
     trials = arguments.trials

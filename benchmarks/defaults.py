@@ -2,8 +2,7 @@
 
 Two problems. Regression: the paper's data, 10^6 samples seen in batches of 25 at the paper's step size; the
 error is the test RMSE over that of least squares on the inliers alone. Labels: ten overlapping classes, 40 %
-of the labels wrong, an MLP that is able to memorise them; test accuracy, and the average precision with which
-the wrong labels are found.
+noisy labels, an MLP that can memorise them; test accuracy, and the average precision of finding the noisy labels.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def regression(make: Callable[[], Robust], rate: float, seed: int) -> float:
 def labels(
     make: Callable[[], Robust], seed: int, use_index: bool = True, epochs: int = 60
 ) -> tuple[float, float]:
-    """Test accuracy, and average precision of finding the wrong labels (nan without numbers)."""
+    """Test accuracy, and average precision of finding the noisy labels (nan without an index)."""
     torch.manual_seed(seed)
     centres, truth, test_truth = torch.randn(10, 30), torch.randint(10, (3000,)), torch.randint(10, (5000,))
     x, test_x = (centres[t] + 1.3 * torch.randn(len(t), 30) for t in (truth, test_truth))

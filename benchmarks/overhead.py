@@ -2,7 +2,7 @@
 
 Each is compared with what it takes the place of: `Robust()(losses)` with `losses.mean()`, `RobustCrossEntropy()` with
 `nn.CrossEntropyLoss()`. Steps of one network take turns, from the batch to new weights, updates and fits of mixtures
-as they come. Processor time, median over rounds.
+as they come. Processor time, median over rounds. [Operations](robust.md#operations) are counted, too.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 One round of the paper's Algorithm 1 on histograms of losses, one row for each group with a scale of its own:
 
-1. the inlier fraction zeta is what a :class:`~inlier.fraction.FractionEstimator` says;
+1. the inlier fraction zeta comes from a :class:`~inlier.fraction.FractionEstimator`;
 2. it is approached from 1, so that the first guess of a model does not decide which samples are outliers:
-   ``zeta_t = 1 - (1 - zeta) * progress`` with progress rising from 0 to 1 during the warm-up;
+   ``zeta_t = 1 - (1 - zeta) * progress``, with progress rising from 0 to 1 during the warm-up;
 3. the scale c solves ``mean sigma'_c(f) = zeta_t`` (Rule 1, :mod:`inlier.scale`).
 
 The weights are then ``sigma'_c(f)`` (Lemma 1). :class:`inlier.Robust`, the scikit-learn estimators and the
@@ -25,7 +25,7 @@ from inlier.scale import solve_occupied
 __all__ = ["AlternationState", "graduated", "update"]
 
 SMALLEST_SCALE = 1e-30
-"""Scales are kept above this, so that a loss can be divided by one: a zero loss then still has weight 1."""
+"""Scales are kept above this: a zero loss divided by one is 0, which has weight 1."""
 
 
 @dataclass
@@ -33,8 +33,8 @@ class AlternationState:
     """Fractions and scale of each group (a row): tensors of float64 on the CPU.
 
     Args:
-        target: The inlier fraction, as given or as estimated so far.
-        inlier_fraction: zeta, the current fraction: on the way from 1 to the target.
+        target: The given or estimated inlier fraction.
+        inlier_fraction: zeta, the current fraction, on its way from 1 to the target.
         scale: c, at which the mean weight is zeta.
     """
 
@@ -81,8 +81,8 @@ def update(
         kernel: The kernel.
         estimates: The estimated inlier fraction of each group, NaN where there is none; None if targets stay.
         progress: How far the warm-up has come, 0 to 1.
-        prior_count: Each group's histogram is pooled with as many losses drawn from all groups together: the
-            scale of a small group is then much like that of the whole, that of a large one its own.
+        prior_count: Each group's histogram is pooled with this many losses of all groups together: the scale of a
+            small group is then much like that of the whole, that of a large one its own.
         values: The losses that the columns of the counts stand for, in order; None if they are whole histograms.
 
     Returns:
@@ -110,7 +110,7 @@ def update(
 
 
 def _pooled(counts: Tensor, prior_count: float) -> Tensor:
-    """Add to each group's histogram as much as ``prior_count`` losses drawn from all groups together."""
+    """Add ``prior_count`` losses, distributed like those of all groups together, to each group's histogram."""
     whole = counts.sum(0)
     total = float(whole.sum())
     if prior_count == 0 or len(counts) == 1 or total == 0:

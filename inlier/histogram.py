@@ -1,9 +1,8 @@
-"""Histograms of losses: one pass over the losses, whatever their number, and parts that add up exactly.
+"""Histograms of losses: made in one pass, and added up exactly over batches and processes, in any order.
 
-A bin is the leading bits of a float32: its exponent and the first bits of its mantissa, read as an integer. So
-bins are logarithmic, no logarithm is taken, and the histograms of many batches or processes add up in any order.
-Fewer bits make a smaller histogram whose bins are unions of the finer ones (:func:`coarsen`): few groups of
-losses can afford fine bins, thousands of groups share the memory by having coarser ones (:func:`bits_for`).
+A bin number is the leading bits of a float32, its exponent and the first bits of its mantissa, read as an integer: bins
+are logarithmic, and no logarithm is taken. With fewer bits a histogram is smaller, and its bins are unions of the finer
+ones (:func:`coarsen`): a few groups of losses have fine bins, thousands of groups coarser ones (:func:`bits_for`).
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ MANTISSA_BITS = 7
 """Bits of the float32 mantissa that number a bin: 2^7 bins an octave, each less than 0.8 % wide."""
 
 MOST_BITS, LARGEST = 5, 2**20
-"""Groups of losses share about LARGEST bins, with at most 2^MOST_BITS bins an octave each; the error of c that
-follows is measured in benchmarks/groups.py."""
+"""Groups of losses share about LARGEST bins, at most 2^MOST_BITS an octave; benchmarks/groups.py measures the error of
+c that follows."""
 
 
 @dataclass(frozen=True)
 class LossHistogram:
     """Counts of losses in logarithmic bins that are the leading bits of their float32.
 
-    The last bin counts the losses that are infinite or NaN; estimates leave it out.
+    The last bin counts infinite and NaN losses; estimates leave it out.
 
     Args:
         counts: Number of losses in each bin, of length ``255 * 2**bits + 1``; any dtype.
@@ -52,8 +51,8 @@ class LossHistogram:
         Args:
             losses: Losses of at least 0. They are counted as float32: below 1e-40 they count as 0, above 3e38
                 as infinite.
-            bits: Bits of the mantissa in a bin number, 1 to 7: fewer bits make a smaller histogram, whose
-                scales are off by at most ``2**-(bits + 1)``.
+            bits: Bits of the mantissa in a bin number, 1 to 7; scales from a histogram are off by at most
+                ``2**-(bits + 1)``.
 
         Raises:
             ValueError: For negative losses.
@@ -111,7 +110,7 @@ def is_finite(values: Tensor) -> Tensor:
 
 
 def bits_for(groups: int) -> int:
-    """Return how many mantissa bits the histograms of so many groups have.
+    """Return how many mantissa bits the histograms of this many groups have.
 
     Example:
         >>> [bits_for(groups) for groups in (1, 100, 1000, 10_000)]
@@ -124,7 +123,7 @@ def bits_for(groups: int) -> int:
 
 
 def coarsen(counts: Tensor, bits: int) -> Tensor:
-    """Add up neighbouring bins until a histogram has the bins of fewer bits: exact, since bins are nested.
+    """Return histograms with fewer bits: neighbouring bins add up exactly, since bins are nested.
 
     Args:
         counts: Histograms, the bins in the last dimension.

@@ -5,13 +5,13 @@ The paper's parameter update rule asks for the c that solves
     mean over i of sigma'_c(f_i) = zeta,
 
 since weights are inlier probabilities and must add up to the number of inliers. As ``sigma'_c(r) = sigma'(r / c)``
-never falls when c grows, the mean weight rises from 0 to 1 and there is one answer, with ``c(k f) = k c(f)``.
-Where the mean weight jumps over zeta (truncated kernel, tied losses), the answer is the smallest c whose mean
+never falls when c grows, the mean weight rises from 0 to 1 and there is one solution, with ``c(k f) = k c(f)``.
+Where the mean weight jumps over zeta (truncated kernel, tied losses), the solution is the smallest c whose mean
 weight is at least zeta; for the truncated kernel that is the zeta-quantile.
 
-There are two ways to it. From the losses it is exact. From a :class:`~inlier.LossHistogram` it costs one pass over
-the losses, whatever their number; as every loss moves by at most 0.4 % when it is replaced by the middle of its
-bin, and c grows with every loss, c is off by at most 0.4 % too, for any kernel and any losses.
+From the losses, c is exact. From a :class:`~inlier.LossHistogram` it costs one pass over the losses, whatever their
+number; replacing a loss by the middle of its bin moves it by at most 0.4 %, and as c grows with every loss, c moves by
+at most 0.4 % too, for any kernel and any losses.
 
 Reference: the paper's Rule 1 (equation 14) and remarks 3 and 4.
 """
@@ -30,14 +30,14 @@ from inlier.kernels import Kernel, Truncated, get
 __all__ = ["solve_scale", "solve_scales"]
 
 GRID_STEP, GRID_POINTS = 0.2, 512
-"""Scales are first looked for on a grid in log c, all rows at once by one matrix product."""
+"""Scales are first searched on a grid in log c, for all rows at once by one matrix product."""
 
 REFINED = 32
-"""The cell of the grid that holds the scale of a row is divided into as many, twice."""
+"""The cell of the grid that holds the scale of a row is divided into this many, twice."""
 
 MANY = 2**15
-"""Counts beyond which the grid is not refined: between its points the mean weight is nearly straight, and c is
-off by less than its bins make it (benchmarks/groups.py)."""
+"""The grid is not refined for more counts than this: between its points the mean weight is nearly linear, and the error
+of c is below that of the bins (benchmarks/groups.py)."""
 
 
 def solve_scale(
@@ -47,11 +47,11 @@ def solve_scale(
 ) -> Tensor:
     """Solve mean sigma'_c(f) = zeta for the scale c.
 
-    Special cases, each by the same rule (the smallest c whose mean weight reaches zeta; at every c a zero
-    loss has weight 1):
+    Special cases, all by the same rule (the smallest c whose mean weight reaches zeta; a zero loss has weight 1 at
+    every c):
 
     - zeta = 1 gives ``inf``: every loss has weight 1.
-    - If at least a fraction zeta of the losses are 0 (all of them, say), c is 0: only zero losses count.
+    - If at least a fraction zeta of the losses is 0 (all of them, say), c is 0: only zero losses count.
     - Infinite and NaN losses are left out; if all are, c is ``inf``.
     - One sample: c is that loss divided by the loss whose weight is zeta.
     - Ties at the quantile of the truncated kernel are all kept.
@@ -59,7 +59,7 @@ def solve_scale(
     Args:
         losses: Losses of at least 0, of any shape; or a :class:`~inlier.LossHistogram` of them.
         kernel: A kernel, its name, or a function sigma.
-        inlier_fraction: zeta, at most 1 and above the kernel's ``weight_floor`` (0 but for symmetric
+        inlier_fraction: zeta, at most 1 and above the kernel's ``weight_floor`` (0 except for symmetric
             cross-entropy).
 
     Returns:
@@ -98,7 +98,7 @@ def solve_scale(
 
 
 def solve_scales(counts: Tensor, kernel: Kernel, inlier_fraction: Tensor) -> Tensor:
-    """Solve for the scales of many sets of losses at once, each given by its histogram.
+    """Solve for the scales of many sets of losses at once, given by their histograms.
 
     Args:
         counts: One row for each set, each the ``counts`` of a :class:`~inlier.LossHistogram`.
@@ -123,7 +123,7 @@ def solve_scales(counts: Tensor, kernel: Kernel, inlier_fraction: Tensor) -> Ten
 
 
 def solve_occupied(values: Tensor, counts: Tensor, kernel: Kernel, inlier_fraction: Tensor) -> Tensor:
-    """Do :func:`solve_scales` where only occupied bins are left, as from :func:`inlier.histogram.occupied`."""
+    """Do :func:`solve_scales` with occupied bins only, as from :func:`inlier.histogram.occupied`."""
     counts = counts if counts.numel() > MANY and counts.dtype == torch.float32 else counts.double()
     return _solve(values, counts, kernel, inlier_fraction)
 
@@ -131,10 +131,10 @@ def solve_occupied(values: Tensor, counts: Tensor, kernel: Kernel, inlier_fracti
 def _solve(
     values: Tensor, counts: Tensor | None, kernel: Kernel, zeta: Tensor, guess: float | None = None
 ) -> Tensor:
-    """The smallest c of each row whose mean weight reaches zeta.
+    """Return the smallest c of each row whose mean weight reaches zeta.
 
-    Without counts there is one row, of the values as they are; with counts the values are sorted, and each
-    row says how often it holds each of them.
+    Without counts there is one row, the values; with counts the values are sorted, and each row says how often it
+    holds each of them.
     """
     if counts is None:
         total, zeros = zeta.new_tensor([float(len(values))]), (values == 0).sum()[None].to(zeta)
@@ -156,10 +156,10 @@ def _solve(
     if isinstance(kernel, Truncated):
         answer[unsolved] = _quantile(values, counts, target)
     else:
-        # If all losses were equal, c would be loss / r with sigma'(r) = target: that brackets every other case.
+        # If all losses were equal, c would be loss / r with sigma'(r) = target: this brackets all other cases.
         r = kernel.inverse_slope(target.cpu()).to(target).log()
         low, high = values.min().log() - r, values.max().log() - r
-        # The bracket holds in exact arithmetic; where all losses are equal its ends are one point.
+        # The bracket holds in exact arithmetic; where all losses are equal its ends are the same point.
         low, high = low - 1e-12, high + 1e-12
         if counts is None:
             answer[unsolved] = _root(values, kernel, float(target), float(low), float(high), guess)
@@ -169,8 +169,8 @@ def _solve(
 
 
 def _quantile(values: Tensor, counts: Tensor | None, target: Tensor) -> Tensor:
-    """The smallest value of each row with at least a fraction target of the row's mass at or below it."""
-    # Rounding in target * total must not ask for one loss more than was meant (0.07 * 100 is above 7).
+    """Return the smallest value of each row with at least a fraction target of its mass at or below it."""
+    # Rounding in target * total must not require one loss too many (0.07 * 100 is above 7).
     if counts is None:
         return values.kthvalue(max(math.ceil(float(target) * len(values) * (1 - 1e-12)), 1)).values[None]
     mass = counts.double().cumsum(1)
@@ -182,7 +182,7 @@ def _root(
     values: Tensor, kernel: Kernel, target: float, low: float, high: float, guess: float | None
 ) -> float:
     """Solve mean weight = target over positive finite values: bisection in log c between low and high."""
-    # Looking on both sides of a guess costs two passes and saves ten. It is 0.4 % away, as a rule.
+    # A guess is 0.4 % off, as a rule: trying both sides of it costs two passes and saves ten.
     points = [] if guess is None else [math.log(guess) - 0.004, math.log(guess) + 0.004]
     for turn in range(200):
         point = points[turn] if turn < len(points) else (low + high) / 2
@@ -197,7 +197,7 @@ def _root(
 def _root_on_grid(
     values: Tensor, counts: Tensor, kernel: Kernel, target: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    """Solve for all rows at once: the mean weights at all scales of a grid are one matrix product."""
+    """Solve for all rows at once: one matrix product gives the mean weights at all scales of a grid."""
     first, last = float(low.min()), float(high.max())
     points = min(math.ceil((last - first) / GRID_STEP) + 2, GRID_POINTS)
     grid = torch.linspace(first, last, points, dtype=torch.float64)
@@ -222,8 +222,8 @@ def _cell(grid: Tensor, means: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _histogram_guess(values: Tensor, kernel: Kernel, zeta: Tensor) -> float | None:
-    """The scale from a histogram, 0.4 % away as a rule; None if that says nothing."""
-    # The histogram counts float32s: put the largest loss at 1, so that none of note is lost.
+    """Return the scale from a histogram, as a rule 0.4 % off; None if there is none."""
+    # The histogram counts float32s: with the largest loss at 1, none of note underflows.
     unit = float(values.max()) if len(values) else 0.0
     if unit == 0 or isinstance(kernel, Truncated):
         return None

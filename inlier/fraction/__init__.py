@@ -1,8 +1,9 @@
-"""The inlier fraction: one protocol, one result, and its estimators, one file each.
+"""Estimators of the inlier fraction: one protocol, one result.
 
 :class:`FromLosses` fits a mixture to the losses alone; :class:`LabelNoise` is for class labels, from the margins
-of their logits; :class:`NullModel` compares losses with those of unrelated targets; :class:`GivenFraction` knows.
-To add one, write a class with the methods of :class:`FractionEstimator`: :class:`inlier.Robust` takes any.
+of their logits; :class:`NullModel` compares losses with those of unrelated targets; :class:`GivenFraction` returns a
+known fraction. To add one, write a class with the methods of :class:`FractionEstimator`: :class:`inlier.Robust` takes
+any.
 """
 
 from inlier.fraction._distributions import LogDensity

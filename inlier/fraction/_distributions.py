@@ -26,16 +26,18 @@ from inlier.histogram import LossHistogram
 __all__ = ["Fits", "LogBins", "LogDensity", "fit_one_group", "fit_two_groups", "log_bins"]
 
 BINS = 256
-REACH = 30.0  # Losses more than a factor exp(30) from the median are sure: inliers below, outliers above.
+REACH = (
+    30.0  # A loss more than a factor exp(30) below the median is surely an inlier, one above it an outlier.
+)
 COLD_STEPS, WARM_STEPS = 60, 4
-TRIAL_STEPS, FINALISTS = 12, 3  # After so many steps of a search, so many of the starts of a kind go on.
+TRIAL_STEPS, FINALISTS = 12, 3  # After 12 steps of a search, the best 3 starts of each kind go on.
 
 # The parameters of a mixture: location, log spread, log skew of either group, logit of the first one's share.
-# Columns say which of them move together: a Gamma distribution has spread = skew, and both groups share one shape.
+# Columns say which of them move together: with spread = skew it is a Gamma distribution, and both share one shape.
 ONE_SHAPE = torch.zeros(7, 7, dtype=torch.float64)
 ONE_SHAPE[[0, 3, 1, 2, 4, 5, 6], [0, 1, 2, 2, 2, 2, 3]] = 1.0
 TWO_SHAPES = torch.eye(7, dtype=torch.float64)
-# The parameters of one group: location, slope, log bend, log rate; a straight group keeps a bend of nearly 0.
+# The parameters of one group: location, slope, log bend, log rate. The bend of a straight group stays near 0.
 BENT = torch.eye(4, dtype=torch.float64)
 STRAIGHT = torch.diag(torch.tensor([1.0, 1.0, 0.0, 1.0], dtype=torch.float64))
 # A squared scalar has log skew log(2) / 2. Sharper losses (confident classifiers) are not squared errors.
@@ -78,7 +80,7 @@ class LogDensity:
 
 
 class LogBins(NamedTuple):
-    """Log losses and how many losses each stands for, with their mean and standard deviation."""
+    """Log losses and how many losses each of them stands for, with their mean and standard deviation."""
 
     x: Tensor
     counts: Tensor
@@ -97,7 +99,7 @@ class Fits(NamedTuple):
 
 
 def log_bins(histogram: LossHistogram) -> LogBins:
-    """Take the log of the losses, and coarsen the histogram to BINS bins, each at its losses' mean."""
+    """Return the histogram of the log losses, coarsened to BINS bins, each at the mean of its losses."""
     counts = histogram.counts.to("cpu", torch.float64)
     used = counts[:-1].nonzero().squeeze(1)
     x, count = histogram.values[used].log(), counts[used]
@@ -127,7 +129,7 @@ def _moments(x: Tensor, count: Tensor) -> tuple[float, float]:
 
 
 def _starts_of_two_groups(bins: LogBins) -> tuple[Tensor, Tensor]:
-    """Where to start: for one shape a grid of shapes, gaps and shares; for two, losses cut at quantiles."""
+    """Return starts: for one shape a grid of shapes, gaps and shares; for two, losses cut at quantiles."""
     rows = []
     for freedom in (1.0, 3.0, 8.0):
         shape = [math.log(2 / freedom) / 2] * 2
@@ -149,7 +151,7 @@ def _starts_of_two_groups(bins: LogBins) -> tuple[Tensor, Tensor]:
 
 
 def _starts_of_one_group(bins: LogBins) -> tuple[Tensor, Tensor]:
-    """Where to start: without bend (e^-12 of the variance is nearly none), and with little and much bend."""
+    """Return starts: without bend (e^-12 of the variance is nearly none), and with a little and a lot of it."""
     scale = math.log(bins.deviation)
     rows = [
         [bins.mean, 1 / bins.deviation, bend - 2 * scale, rate - scale]
@@ -182,9 +184,9 @@ def fit_two_groups(bins: LogBins, start: Tensor | None = None) -> Fits:
 
 
 def _as_squared_scalars(bins: LogBins, two: Fits) -> Fits:
-    """Give two groups of one shape that of squared scalars, if it is near and Schwarz's criterion agrees.
+    """Give two groups of one shape that of squared scalars, if theirs is near and Schwarz's criterion agrees.
 
-    Squared scalar errors overlap most: there, knowing the shape halves the spread of the estimated share.
+    Squared scalar errors overlap most: knowing their shape halves the standard error of the share.
     """
     theta = two.theta[:1].clone()
     if abs(float(theta[0, 2]) - SCALAR) > 0.12:
@@ -219,7 +221,7 @@ def _is_tied(ties: Tensor) -> Tensor:
 
 
 def grid_of(bins: LogBins) -> Tensor:
-    """Points over which a density adds up to 1; where losses were cut off on the left, it is cut off too."""
+    """Return points over which a density sums to 1, cut off on the left where losses are."""
     left = float(bins.x[0]) - (0.0 if bins.sure_inliers else 6 * bins.deviation)
     return torch.linspace(left, float(bins.x[-1]) + 3 * bins.deviation, 300, dtype=torch.float64)
 
@@ -227,7 +229,7 @@ def grid_of(bins: LogBins) -> Tensor:
 def _mixture(bins: LogBins, theta: Tensor, ties: Tensor) -> Evaluation:
     """Evaluate two generalized gamma distributions, ``exp(k (d - e^d))`` with ``d = skew (x - location) / spread``.
 
-    In these parameters of Prentice, ``k = skew^-2``, the distribution nears the log-normal distribution smoothly.
+    In these parameters, Prentice's, with ``k = skew^-2``, the log-normal distribution is a smooth limit.
     """
     location, log_spread, log_skew = theta[:, :6].view(-1, 2, 3, 1).unbind(2)
     k = (-2 * log_skew).exp()
@@ -249,7 +251,7 @@ def _mixture(bins: LogBins, theta: Tensor, ties: Tensor) -> Evaluation:
 
 
 def _single(bins: LogBins, grid: Tensor, theta: Tensor, ties: Tensor) -> Evaluation:
-    """Evaluate one bent group; its norm, mean score and information are sums over the grid."""
+    """Evaluate one bent group; its norm, mean score and information are sums over a grid."""
     location, slope, log_bend, log_rate = theta.unsqueeze(-1).unbind(1)
     u = torch.cat((bins.x, grid)) - location
     bend = log_bend.exp() * u
@@ -274,7 +276,7 @@ def _climb(
     bounds: tuple[Tensor, Tensor],
     steps: int,
 ) -> Fits:
-    """Maximise the likelihood from all starts at once by damped Fisher scoring; keep the best of a kind."""
+    """Maximise the likelihood from all starts at once by damped Fisher scoring; keep the best of each kind."""
     damping = torch.full((len(theta), 1), 1e-2, dtype=torch.float64)
     low, high = (bound.expand_as(theta) for bound in bounds)
     likelihood, gradient, information = evaluate(theta, ties)
@@ -284,9 +286,9 @@ def _climb(
             theta, ties, low, high, damping = theta[kept], ties[kept], low[kept], high[kept], damping[kept]
             likelihood, gradient, information = likelihood[kept], gradient[kept], information[kept]
         diagonal = information.diagonal(dim1=1, dim2=2)
-        # The small part keeps the matrix regular where a parameter does not matter or is tied to another.
+        # The small term keeps the matrix regular where a parameter does not matter or is tied to another.
         damped = information + torch.diag_embed(damping * diagonal + 1e-9 * diagonal.amax(1, keepdim=True))
-        # A start that has come to a singular matrix stays where it is.
+        # A start with a singular matrix stays where it is.
         step = torch.linalg.solve_ex(damped, gradient).result.nan_to_num(0.0).clamp(-2.0, 2.0)
         trial = torch.clamp(theta + (ties @ step.unsqueeze(-1)).squeeze(-1), low, high)
         new = evaluate(trial, ties)
@@ -304,7 +306,7 @@ def _climb(
 
 
 def _finalists(likelihood: Tensor, ties: Tensor, number: int = FINALISTS) -> Tensor:
-    """Return the places of the best starts with tied parameters, then of those with untied ones."""
+    """Return which starts are the best with tied parameters, then which with untied ones."""
     order, tied = likelihood.argsort(descending=True, stable=True), _is_tied(ties)
     return torch.cat([order[kind[order]][:number] for kind in (tied, ~tied)])
 
@@ -321,6 +323,6 @@ def gamma_distribution(theta: Tensor) -> LogDensity:
 def single_distribution(theta: Tensor, grid: Tensor) -> LogDensity:
     """Normalise one group over the grid."""
     location, slope, log_bend, log_rate = theta.tolist()
-    law = LogDensity(location, slope, math.exp(log_bend), math.exp(log_rate), 0.0)
-    log_norm = torch.logsumexp(law.log_density(grid), dim=0) + (grid[1] - grid[0]).log()
-    return replace(law, log_norm=float(log_norm))
+    density = LogDensity(location, slope, math.exp(log_bend), math.exp(log_rate), 0.0)
+    log_norm = torch.logsumexp(density.log_density(grid), dim=0) + (grid[1] - grid[0]).log()
+    return replace(density, log_norm=float(log_norm))

@@ -1,4 +1,4 @@
-"""What every estimate of the inlier fraction says, and what every estimator can do."""
+"""The result and the protocol that all estimators of the inlier fraction share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["FractionEstimate", "FractionEstimator", "GivenFraction"]
 
 @dataclass(frozen=True)
 class FractionEstimate:
-    """An inlier fraction, and how far it can be relied on.
+    """An inlier fraction, and how reliable it is.
 
     Args:
         value: The estimated fraction of inliers, in [0, 1].
-        standard_error: Its standard error as far as the model behind it is right; 0 if no outliers were found
+        standard_error: Its standard error, as far as the model behind it is right; 0 if no outliers were found
             or the fraction was given.
         trusted: Whether the estimate should be acted on, and shown without a warning beside it.
         reason: Why, or why not, in a sentence.
@@ -40,8 +40,8 @@ class FractionEstimator(Protocol):
     """Estimates the inlier fraction from the losses of a training.
 
     :class:`inlier.Robust` takes any object with these methods as ``inlier_fraction``, shows it the histogram
-    of recent losses at each update, asks for an estimate now and then, and keeps its state in checkpoints.
-    Estimators of several processes see the same losses, those of all.
+    of recent losses at each update, asks for an estimate, and keeps its state in checkpoints. In distributed
+    training every process has its own estimator, and all of them see the losses of all processes.
     """
 
     def observe(self, histogram: LossHistogram) -> None:
@@ -58,7 +58,7 @@ class FractionEstimator(Protocol):
 
 
 class GivenFraction:
-    """The estimator for those who know the fraction: prior knowledge, or an oracle.
+    """The estimator for a known fraction: prior knowledge, or an oracle.
 
     Args:
         value: The inlier fraction, above 0 and at most 1.
@@ -98,7 +98,7 @@ def pack(estimate: FractionEstimate) -> dict[str, Tensor]:
 
 
 def unpack(state: dict[str, Tensor]) -> FractionEstimate:
-    """Return the estimate that :func:`pack` made tensors of; raise ``ValueError`` naming what is wrong."""
+    """Return the estimate from the tensors of :func:`pack`; raise ``ValueError`` naming what is wrong."""
     for name in ("estimate", "reason"):
         if name not in state:
             raise ValueError(f"{name} is missing")

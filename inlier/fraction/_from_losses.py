@@ -10,9 +10,9 @@ Everything happens in the logarithm x of the loss, on a histogram. Three descrip
   errors whose outliers have a larger standard deviation, and sharp enough to split groups that overlap;
 - two groups of generalized gamma distributions with nothing in common, seven parameters.
 
-All are fitted by maximum likelihood. Two groups must fit better than one (Schwarz's criterion for two shapes,
-thresholds measured on simulated losses for one shape) and be far apart in scale: a clean classifier has many
-very small losses and few large ones, and must not look mixed.
+All are fitted by maximum likelihood. Two groups must fit better than one (by Schwarz's criterion for two shapes, by
+thresholds measured on simulated losses for one shape) and be far apart in scale: the losses of a clean classifier,
+many very small and few large, must not look like a mixture.
 
 Reference: E. W. Stacy (1962), A generalization of the gamma distribution; R. L. Prentice (1974), A log gamma
 model and its maximum likelihood estimation; G. Schwarz (1978), Estimating the dimension of a model.
@@ -44,37 +44,52 @@ from inlier.histogram import LossHistogram
 
 __all__ = ["FromLosses", "LossMixture", "estimate_inlier_fraction", "fit_inliers"]
 
+# Every constant that decides is varied by benchmarks/constants.py.
 FEWEST = 30  # With fewer losses, or all in a few bins, nothing is fitted.
-FEW = 100  # With fewer losses, no fit is trusted.
 AGREEMENT = 0.1  # Fits agree if they are not further apart than this.
-LONGEST = 20  # No more fits in a row than this are asked to agree.
+LONGEST = 20  # At most this many fits in a row have to agree.
 
 # When two groups of one shape are accepted. Their gap is that between the logs of their scales; while it
-# grows through UNCLEAR, the needed share of inliers and the needed gain over one group fall from left to
+# grows through UNCLEAR, the required share of inliers and the required gain over one group fall from left to
 # right. Lower gains find weaker groups of outliers, and mistake more clean classifiers for mixtures.
 SMALLEST_GAP = 2.65
 UNCLEAR = (3.8, 4.2)
 NEEDED_SHARE = (0.22, 0.1)
 NEEDED_GAIN = (5.0, -4.0)
 NEEDED_GAIN_STRAIGHT = 0.5
-AMPLE = 1500  # With n losses, fewer than this, both needed gains grow with log(AMPLE / n).
+STRAIGHT_COUNTS = (
+    0.3,
+    40.0,
+)  # The gain over a straight group counts by the first of these, up to the second.
+AMPLE = 1500  # With n losses, fewer than this, both required gains grow with log(AMPLE / n) ...
+SCARCE = (7.0, 3.0)  # ... times these.
 SAFETY = 10.0  # What two groups of two shapes must gain beyond Schwarz's criterion.
+
+# When an estimate is trusted.
+FEW = 100  # With this many losses, and ...
+MISFIT = (0.03, 1.6)  # ... a fit no further from them than the first, plus the second / sqrt(n), ...
+LARGEST_ERROR = 0.04  # ... a standard error ...
+SMALLEST_FRACTION = 0.13  # ... and a fraction within these.
+AMBIGUOUS = (
+    10.0,
+    -10.0,
+)  # Not if two groups gain this over a straight group, and not less than this over a bent one.
 
 
 @dataclass(frozen=True)
 class LossMixture(FractionEstimate):
-    """What the losses say about how many of them are inliers: the estimate, with the distributions behind it.
+    """An inlier fraction estimated from losses, with the distributions behind it.
 
     Args:
         value: The estimated fraction, in [0, 1]. Zero losses are inliers; infinite and NaN ones are left out.
         standard_error: Of the fraction, as far as the model is right; 0 if no outliers were found.
-        trusted: Whether the estimate deserves trust.
-        reason: Why, in a sentence.
+        trusted: Whether to trust the estimate.
+        reason: Why, or why not, in a sentence.
         share: The inliers' share among the losses that were fitted (not zero).
         inliers: The fitted distribution of the inliers' log losses, or None if there was nothing to fit.
         outliers: That of the outliers, or None if none were found.
-        is_described: Whether the fitted distribution describes the losses: without that, it is no evidence.
-        mixtures: Fitted parameters of both mixtures, where a next fit can start.
+        is_described: Whether the fitted distribution describes the losses; else it is no evidence.
+        mixtures: Fitted parameters of both mixtures, from which a later fit can start.
         singles: Fitted parameters of both single groups, likewise.
     """
 
@@ -170,13 +185,12 @@ def estimate_inlier_fraction(losses: Tensor | LossHistogram) -> float:
 def fit_inliers(losses: Tensor | LossHistogram, start: LossMixture | None = None) -> LossMixture:
     """Fit one group and two groups to the losses and choose between them.
 
-    The inliers are the group of smaller scale, whatever its share. See the module's description for the distributions,
-    and the constants at its top for how far apart two groups must be.
+    The inliers are the group of smaller scale, whatever its share.
 
     Args:
         losses: Losses of at least 0, of any shape; or a :class:`LossHistogram` of them.
-        start: An earlier fit to similar losses: refines its parameters in a few steps instead of searching.
-            A search finds what a refinement may miss, so do one now and then.
+        start: An earlier fit to similar losses, to be refined in a few steps in place of a search. Search now and
+            then, since a refinement may miss what has changed.
 
     Returns:
         The fraction, whether to trust it and why, and the fitted distributions.
@@ -207,7 +221,7 @@ def fit_inliers(losses: Tensor | LossHistogram, start: LossMixture | None = None
 
 
 def _choose(bins: LogBins, one: Fits, two: Fits) -> LossMixture:
-    """Choose between one group and two, and say whether the choice can be trusted."""
+    """Choose between one group and two, and decide whether to trust the choice."""
     n = float(bins.counts.sum())
     swapped = torch.cat((two.theta[:, 3:6], two.theta[:, :3], -two.theta[:, 6:]), dim=1)
     mixtures = torch.where(two.theta[:, :1] > two.theta[:, 3:4], swapped, two.theta)
@@ -232,8 +246,9 @@ def _choose(bins: LogBins, one: Fits, two: Fits) -> LossMixture:
     fraction = (bins.sure_inliers + weight * n) / bins.total
     fit = LossMixture(fraction, error, False, "", weight, inliers, outliers, False, mixtures, one.theta)
     distance = _distance(fit, bins)
-    fit = replace(fit, is_described=distance <= 0.03 + 1.6 / math.sqrt(n))
-    reason = _doubt(fit, n, distance, ambiguous=straight_gain > 10 and gain[0] > -10)
+    fit = replace(fit, is_described=distance <= MISFIT[0] + MISFIT[1] / math.sqrt(n))
+    ambiguous = straight_gain > AMBIGUOUS[0] and gain[0] > AMBIGUOUS[1]
+    reason = _doubt(fit, n, distance, ambiguous)
     sure = "One group fits all losses." if outliers is None else "Two groups fit, and lie far apart."
     return replace(fit, trusted=not reason, reason=reason or sure)
 
@@ -241,19 +256,20 @@ def _choose(bins: LogBins, one: Fits, two: Fits) -> LossMixture:
 def _one_shape_is_accepted(gap: float, share: float, gain: float, straight_gain: float, n: float) -> bool:
     """Whether two groups of one shape are more than one bent group that looks like two.
 
-    The bent group fits clean classifiers; but it fits overlapping groups well, too, where a straight one does
-    not. Hence both gains in log-likelihood count, the one over the straight group by 0.3 and up to 40.
+    The bent group fits clean classifiers, but overlapping groups too, which a straight one does not fit. Hence both
+    gains in log-likelihood count.
     """
     clear = min(max((gap - UNCLEAR[0]) / (UNCLEAR[1] - UNCLEAR[0]), 0.0), 1.0)
     needed_share, needed_gain = (a + clear * (b - a) for a, b in (NEEDED_SHARE, NEEDED_GAIN))
     scarce = max(math.log(AMPLE / n), 0.0)
-    enough = gain + 0.3 * min(straight_gain, 40.0) >= needed_gain + 7 * scarce
-    enough = enough and straight_gain >= NEEDED_GAIN_STRAIGHT + 3 * scarce
+    counted, most = STRAIGHT_COUNTS
+    enough = gain + counted * min(straight_gain, most) >= needed_gain + SCARCE[0] * scarce
+    enough = enough and straight_gain >= NEEDED_GAIN_STRAIGHT + SCARCE[1] * scarce
     return enough and gap >= SMALLEST_GAP and share >= needed_share
 
 
 def _distance(fit: LossMixture, bins: LogBins) -> float:
-    """Return how far the fitted distribution is from the losses: Kolmogorov and Smirnov's distance."""
+    """Return the Kolmogorov-Smirnov distance between the fitted distribution and the losses."""
     grid = grid_of(bins)
     joint = torch.zeros_like(grid)
     for group, share in ((fit.inliers, fit.share), (fit.outliers, 1 - fit.share)):
@@ -274,15 +290,15 @@ def _doubt(fit: LossMixture, n: float, distance: float, ambiguous: bool) -> str:
         return f"The fitted distribution and the losses differ by {distance:.2f} in probability."
     if fit.outliers is None and ambiguous:
         return "Two groups fit too, but no better than one with many small losses; none count as outliers."
-    if fit.standard_error > 0.04:
+    if fit.standard_error > LARGEST_ERROR:
         return f"The two groups overlap: the standard error of the fraction is {fit.standard_error:.2f}."
-    if fit.value < 0.13:
+    if fit.value < SMALLEST_FRACTION:
         return f"An inlier fraction of {fit.value:.2f} is too small to know which group is which."
     return ""
 
 
 def _in_unit(fit: LossMixture, shift: float) -> LossMixture:
-    """Return where the next fit starts if log losses have moved by so much: locations move with them."""
+    """Return a start for the next fit after log losses have moved by ``shift``: locations move with them."""
     if fit.mixtures is None or fit.singles is None or not math.isfinite(shift):
         return fit
     mixtures, singles = fit.mixtures.clone(), fit.singles.clone()
@@ -292,17 +308,15 @@ def _in_unit(fit: LossMixture, shift: float) -> LossMixture:
 
 
 class FromLosses:
-    """The fraction estimator that fits a mixture to the losses, each fit beginning where the last one ended.
+    """The fraction estimator that fits a mixture to the losses, each fit starting where the last one ended.
 
-    While a model learns, its losses form groups too, what it knows already and what it does not know yet; but these
-    groups move, and those of outliers stay. So in a training several fits in a row must describe the losses and agree
-    before the value changes from what it was, 1 at first: the more losses are called outliers, the more fits,
-    ``patience / value`` of them.
+    While a model learns, its losses form groups too, of what it knows already and what it does not know yet; but
+    these groups move, and those of outliers stay. So ``patience / value`` fits in a row must describe the losses and
+    agree before the value changes from what it was, 1 at first: the larger the share of outliers, the more fits.
 
     Args:
         smoothing: The share of the old estimate in the new one.
-        patience: How many fits in a row must agree within AGREEMENT, for each inlier among the losses; 0 acts on
-            every fit.
+        patience: The number of fits in a row that must agree, times the fraction; 0 acts on every fit.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -333,7 +347,7 @@ class FromLosses:
         if histogram is None or histogram.total == 0:
             return self._last
         mean = log_bins(histogram).mean
-        # A search finds what a refinement may miss, so the first fit is one, the second, the fourth, the eighth, ...
+        # A search finds what a refinement may miss: the first, second, fourth, eighth, ... fits are searches.
         search = self._fitted & (self._fitted - 1) == 0
         start = None if search or self._fit is None else _in_unit(self._fit, mean - self._mean)
         fit = fit_inliers(histogram, start)
@@ -356,7 +370,7 @@ class FromLosses:
         return bool((self._recent[-max(needed, 1) :] - value).abs().max() <= AGREEMENT)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the last estimate, and where the next fit starts."""
+        """Return the last estimate, and what the next fit starts from."""
         counters = [float(self._fitted), self._mean]
         state = pack(self._last) | {"counters": torch.tensor(counters, dtype=torch.float64)}
         state["recent"] = self._recent
@@ -377,6 +391,5 @@ class FromLosses:
         self._fitted, self._mean = int(fitted), mean
         self._last, self._fit, self._recent = last, None, state["recent"].double().clone()
         if "mixtures" in state:
-            starts = (state[name].double().clone() for name in ("mixtures", "singles"))
-            mixtures, singles = starts
+            mixtures, singles = (state[name].double().clone() for name in ("mixtures", "singles"))
             self._fit = LossMixture(last.value, mixtures=mixtures, singles=singles)

@@ -1,10 +1,10 @@
 """The fraction of inliers where outliers have nothing to do with the prediction: comparison with a null model.
 
-What an outlier's loss looks like need not be assumed: pair each prediction with the target of another sample,
-and see. If outliers are unrelated to the prediction, their losses exceed the median of such null losses half of
-the time, and those of inliers, once something has been learned, hardly ever. Hence twice the share of losses
-above that median estimates the share of outliers. Targets of the null pairs are drawn with probability
-proportional to 1 - weight, so that they are those of outliers as soon as any are known.
+No assumption about the losses of outliers is needed: pair each prediction with the target of another sample, and
+look. If outliers are unrelated to the prediction, their losses exceed the median of such null losses half of the
+time; those of inliers, once something has been learned, hardly ever do. Hence twice the share of losses above that
+median estimates the share of outliers. Targets of null pairs are drawn with probability proportional to 1 - weight,
+so that they are those of outliers as soon as any are known.
 
 Unlike a mixture fitted to the losses alone (:class:`inlier.fraction.FromLosses`), this works while inliers and
 outliers still overlap: early in training, with few inliers.
@@ -26,11 +26,10 @@ from inlier.histogram import LossHistogram
 __all__ = ["NullModel", "draw_null", "null_fraction"]
 
 LEAST_PROBABILITY = 1e-3
-"""Samples of weight 1 are drawn too, if rarely, so that there is always one to draw."""
-
+"""Samples of weight 1 are drawn too, but rarely, so that there is always one to draw."""
 
 SETTLED = 3.0
-"""So many times the length of the running mean must be seen before it is trusted: e^-3 of its start is left."""
+"""The running mean is trusted after this many times its length: e^-3 of its start is left."""
 
 
 def draw_null(weights: Tensor, each: int = 1) -> Tensor:
@@ -55,14 +54,14 @@ def null_fraction(losses: Tensor, null_losses: Tensor) -> Tensor:
     """Estimate the fraction of losses that are smaller than the null model would have them.
 
     The estimate is 1 - 2 (share of the losses above the median null loss). It is noisy, to be averaged over
-    batches: its standard error is up to 1 / sqrt(n). While nothing has been learned it is about 0.
+    batches: its standard error is up to 1 / sqrt(n). Before anything has been learned it is about 0.
 
     Args:
         losses: The loss of each prediction and its target.
         null_losses: That of predictions and the targets of other samples.
 
     Returns:
-        A scalar, at most 1; below 0 by accident where hardly any target is predicted.
+        A scalar, at most 1; by chance below 0 where hardly any target is predicted.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -85,13 +84,12 @@ def null_fraction(losses: Tensor, null_losses: Tensor) -> Tensor:
 class NullModel:
     """The fraction estimator that averages :func:`null_fraction` over batches, old ones forgotten exponentially.
 
-    Call :meth:`compare` with each batch; the histograms that :class:`inlier.Robust` shows it are not needed.
-
-    The mean begins at 1, so that nothing is left out before something is known.
+    Call :meth:`compare` with each batch; the histograms that :class:`inlier.Robust` shows it are ignored. The mean
+    starts at 1, so that nothing is rejected before anything is known.
 
     Args:
         memory: The share of the old mean in the new one, for each batch.
-        smallest: The estimate never falls below this: a fraction of 0 would leave nothing to learn from.
+        smallest: A lower bound of the estimate: a fraction of 0 would leave nothing to learn from.
 
     Example:
         >>> estimator = NullModel()
@@ -103,7 +101,7 @@ class NullModel:
 
     def __init__(self, memory: float = 0.95, smallest: float = 0.05) -> None:
         self.memory, self.smallest = memory, smallest
-        # The running mean of fractions, that of their squares, and the number of batches.
+        # The running means of fractions and of their squares, and the number of batches.
         self._sums = torch.tensor([1.0, 1.0, 0.0])
 
     def compare(self, losses: Tensor, null_losses: Tensor) -> None:
@@ -115,11 +113,11 @@ class NullModel:
 
     @property
     def mean(self) -> Tensor:
-        """The estimate as a tensor, where it is: reading it waits for nothing."""
+        """The estimate as a tensor on its device, without waiting."""
         return self._sums[0].clamp(self.smallest, 1.0)
 
     def observe(self, histogram: LossHistogram) -> None:
-        """Ignore the losses: without null losses they say nothing here."""
+        """Ignore the losses: :meth:`compare` takes them, with null losses beside them."""
 
     def estimate(self) -> FractionEstimate:
         """Return the mean fraction of recent batches."""

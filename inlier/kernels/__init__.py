@@ -1,8 +1,8 @@
-"""Robust loss kernels: what each loss counts for, once its size has been looked at.
+"""Robust loss kernels: the larger a loss, the less it counts.
 
-The idea and the scaling rule stand in :mod:`inlier.kernels._base`, the sixteen kernels in
-:mod:`inlier.kernels._estimation` and :mod:`inlier.kernels._noisy_labels`, the test of the paper's
-Definition 1 in :mod:`inlier.kernels._definition`.
+The idea and the scaling rule are in :mod:`inlier.kernels._base`, the sixteen kernels in
+:mod:`inlier.kernels._estimation` and :mod:`inlier.kernels._noisy_labels`, the check of the paper's Definition 1 in
+:mod:`inlier.kernels._definition`.
 """
 
 from inlier.kernels._base import FunctionKernel, Kernel, get, names, register

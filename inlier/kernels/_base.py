@@ -1,4 +1,4 @@
-"""Robust loss kernels: what each loss counts for, once its size has been looked at.
+"""The base of robust loss kernels, and their registry.
 
 A kernel turns a loss ``r >= 0`` into a robust loss ``sigma_c(r)``. Its slope ``sigma'_c(r)`` is the weight
 of the sample: the probability that it is an inlier. Every kernel obeys one scaling rule,
@@ -9,12 +9,11 @@ so a kernel is written once, at ``c = 1``, as two methods: :meth:`Kernel.sigma` 
 By the paper's Definition 1 a robust loss kernel has (i) slope 1 at 0, (ii) slope 0 at infinity and
 (iii) a slope that never increases; :func:`check` tests that numerically.
 
-To add a kernel, write one class in ``estimation.py`` or ``noisy_labels.py`` and put
-``@register("its-name")`` over it: ``get``, ``names``, the command line and the tests find it in the registry.
+To add a kernel, write one class in ``_estimation.py`` or ``_noisy_labels.py`` with ``@register("its-name")`` above it:
+``get``, ``names``, the command line and the tests find it in the registry.
 
 Reference: Talak, Georgiou, Shi, Carlone, "Outlier-Robust Training of Machine Learning Models", section 4 and
-Table 1. The table is misprinted in places; the formulas here are the corrected ones, and each docstring
-says what was wrong.
+Table 1. The table has misprints; the formulas here are corrected, and each docstring says what was wrong.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ Array = TypeVar("Array")
 class Kernel(ABC):
     """A robust loss kernel ``sigma``; subclasses give its value and slope at ``c = 1``.
 
-    A subclass needs two methods, :meth:`sigma` and :meth:`slope`. Both get a float tensor of values in
-    ``[0, inf]`` and must not return NaN there. The rest follows: the scale ``c``, the inverse weight (by
+    A subclass needs two methods, :meth:`sigma` and :meth:`slope`. Both get a float tensor of values in ``[0, inf]`` and
+    must not return NaN. The rest follows: the scale ``c``, the inverse weight (by
     bisection unless :meth:`inverse_slope` is given) and the outlier process (by the inverse weight unless
     :meth:`process` is given).
 
@@ -285,17 +284,17 @@ class FunctionKernel(Kernel):
 
 
 def tail_slope(kernel: Kernel) -> float:
-    """The limit of the slope at infinity: 0 if it still falls (as a power of r) between 1e150 and 1e300."""
+    """Return the limit of the slope at infinity: 0 if it still falls (as a power of r) from 1e150 to 1e300."""
     near, far = kernel.slope(torch.tensor([1e150, 1e300], dtype=torch.float64)).tolist()
     return 0.0 if far < near * (1 - 1e-6) else float(far)
 
 
 def label_of(kernel: Kernel) -> Tensor:
-    """The kernel's name and shape as bytes: what a checkpoint is recognised by."""
+    """Return the kernel's name and parameters as bytes, by which checkpoints are compared."""
     shape = ", ".join(f"{key}={getattr(value, '__qualname__', value)}" for key, value in vars(kernel).items())
     return torch.tensor(list(f"{type(kernel).__name__}({shape})".encode()), dtype=torch.uint8)
 
 
 def text_of(label: Tensor) -> str:
-    """Return a kernel's label in words."""
+    """Return a label from :func:`label_of` as text."""
     return bytes(label.tolist()).decode(errors="replace")

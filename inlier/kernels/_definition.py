@@ -1,4 +1,4 @@
-"""Does a kernel meet the paper's Definition 1? Tested numerically."""
+"""A numerical check of the paper's Definition 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlier.kernels._base import Kernel, get, tail_slope
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """What :func:`check` found: ``ok``, the conditions that fail (and where), and the floor of the weight."""
+    """The result of :func:`check`: ``ok``, the conditions that fail (and where), and the floor of the weight."""
 
     kernel: Kernel
     failures: tuple[str, ...]

@@ -128,7 +128,7 @@ class TaylorCrossEntropy(Kernel):
     sigma(r) = sum over m = 1..t of (1 - e^-r)^m / m, weight 1 - (1 - e^-r)^t.
 
     Args:
-        t: A whole number of at least 1; 1 is the mean error, and large t nears cross-entropy.
+        t: An integer of at least 1; 1 is the mean error, and large t nears cross-entropy.
 
     Example:
         >>> round(TaylorCrossEntropy(t=2).weight(1.0), 6)
@@ -140,7 +140,7 @@ class TaylorCrossEntropy(Kernel):
     t: int = 2
 
     def __post_init__(self) -> None:
-        require(self.t == int(self.t) and self.t >= 1, self, "t must be a whole number of terms, at least 1")
+        require(self.t == int(self.t) and self.t >= 1, self, "t must be an integer of at least 1")
 
     def sigma(self, r: Tensor) -> Tensor:
         """Return the sum of (1 - e^-r)^m / m by Horner's rule."""

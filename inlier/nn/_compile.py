@@ -1,8 +1,7 @@
-"""How a step that ``torch.compile`` traces calls a robust loss: as one operation, unbroken.
+"""Support for ``torch.compile``: a robust loss is one opaque operation, without a graph break.
 
-What a robust loss remembers depends on counts and sizes, so it cannot be traced; but it need not be. Only the
-weights enter the gradient, as constants. They come from one opaque operation, and the rest of the loss is
-compiled with the step.
+The bookkeeping of a robust loss depends on counts and sizes and cannot be traced. It need not be: only the weights
+enter the gradient, as constants. They come from one operation, and the rest of the loss is compiled with the step.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ __all__ = ["Extras", "Handle", "Weigher", "register", "weigh"]
 
 
 Extras = Sequence[Tensor | None]
-"""What a call may bring beside its values: losses, index, tags, importance, logits (:meth:`RobustModule._weights`)."""
+"""Losses, index, tags, importance and logits of a call, as in :meth:`RobustModule._weights`."""
 
 
 class Weigher(Protocol):
-    """What makes weights of flat values."""
+    """A robust loss, as the operation sees it."""
 
     def flat_weights(self, values: Tensor, extras: Extras, divided: bool) -> Tensor:
-        """Return a weight for each value, divided as for a loss or not at all."""
+        """Return a weight for each value."""
 
 
 class Handle(NamedTuple):
-    """What the operation knows a weigher by, since it takes tensors and numbers but no objects.
+    """Stands for a weigher in calls of the operation, which takes tensors and numbers but no objects.
 
-    ``calls`` is changed by every call, so that the compiler neither drops, merges nor repeats one. It stays
-    on the CPU: a CUDA graph, which would replay a call without its bookkeeping, does not take it in.
+    Every call changes ``calls``, so that the compiler neither drops, merges nor repeats one. It stays on the CPU,
+    which keeps calls out of CUDA graphs: these would replay them without their bookkeeping.
     """
 
     number: int
@@ -65,6 +64,6 @@ def _(values: Tensor, extras: Extras, calls: Tensor, number: int, divided: bool)
 
 
 def weigh(handle: Handle, values: Tensor, extras: Extras, divided: bool) -> Tensor:
-    """Return the weights that a weigher gives to flat values, as an operation that can be traced."""
+    """Return the weights of flat values, by an operation that can be traced."""
     weights: Tensor = _weigh(values, list(extras), handle.calls, handle.number, divided)
     return weights

@@ -1,11 +1,11 @@
-"""Several training processes: each step, one small message makes every process see the losses of all.
+"""Distributed training: with one small message a step, every process sees the losses of all.
 
-All processes then remember and count the same rows in the same order, so their states are equal to the bit, a
-checkpoint of any one of them is that of all, and nothing is left to merge at an update.
+All processes remember and count the same rows in the same order, so that their states are equal to the bit, any
+checkpoint serves all of them, and there is nothing to merge at an update.
 
-A message is int32: a header, then a fixed number of rows, which all processes have agreed on (:attr:`Exchange.rows`).
-It grows at once where values can be read without waiting for a device; elsewhere surplus rows are weighted but
-not remembered until the next update. It shrinks at updates.
+A message is int32: a header, then a number of rows that all processes agree on (:attr:`Exchange.rows`). It grows at
+once where values can be read without waiting for a device; elsewhere surplus rows are weighted but not remembered
+until the next update. It shrinks at updates.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
 __all__ = ["Exchange", "all_reduce_sum", "world_size"]
 
 COUNT, COLUMNS, REFUSED, PART = range(4)
-"""The header: how many rows this process has, which columns, whether it refused its call, its part of the divisor."""
+"""The header: the number of rows, the columns, whether the call was refused, the part of the divisor."""
 
 HEADER = 4
 WAIT = timedelta(seconds=8)
-"""After so long it is looked for what may keep another process from ever answering."""
+"""After this time, look for what may keep another process from ever answering."""
 
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
@@ -41,12 +41,12 @@ def world_size(group: dist.ProcessGroup | None = None) -> int:
 
 
 def all_reduce_sum(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
-    """Replace a tensor by the sum of those of all processes: one collective."""
+    """Replace a tensor by its sum over all processes: one collective."""
     dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=group)
 
 
 class Exchange:
-    """Shows every process the rows of all: one collective a step.
+    """Gathers the rows of all processes: one collective a step.
 
     Args:
         process_group: The processes that train together; all of them by default.
@@ -62,7 +62,7 @@ class Exchange:
         self._largest: Tensor | int = 0
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what belongs to this process: a copy begins to exchange anew."""
+        """Leave out the process groups and what was agreed on: a copy starts afresh."""
         return {"wide_tags": self.wide_tags}
 
     def __setstate__(self, state: dict[str, bool]) -> None:
@@ -81,10 +81,10 @@ class Exchange:
             part: A float32 on their device: what this process adds to the divisor of the joined batch.
 
         Returns:
-            A batch, with ABSENT values between those of the processes; and the sum.
+            The joined batch, padded with ABSENT values; and the sum.
 
         Raises:
-            RuntimeError: On every process, if one of them was called otherwise than the others, or refused.
+            RuntimeError: On every process, if one of them refused its call or got other arguments than the rest.
         """
         columns = 1 + 2 * (batch.index is not None) + (4 + 8 * self.wide_tags) * (batch.tags is not None)
         if self.columns is not None and columns != self.columns:
@@ -105,17 +105,16 @@ class Exchange:
         return Batch.of(values, index, tags), received[:, PART].contiguous().view(torch.float32).sum()
 
     def refuse(self, device: torch.device) -> None:
-        """Tell the other processes that this one refused its call, so that they do not wait for it."""
+        """Tell the other processes that this one refused its call, so that they do not wait."""
         columns = 1 if self.columns is None else self.columns
         empty = torch.empty(0, device=device)
         try:
             self._send(columns, Batch(empty), torch.zeros((), device=device), refused=True)
         except RuntimeError:
-            # The others were told; this process raises what it refused its call for.
-            return
+            return  # The others know; the caller raises the reason.
 
     def shrink(self) -> None:
-        """Make messages as long as the largest since the last time; at an update, when reading may wait."""
+        """Cut messages to the longest since the last update; called at updates, where reading may wait."""
         self.rows, self._largest = int(self._largest), 0
 
     def _send(self, columns: int, batch: Batch, part: Tensor, refused: bool = False) -> Tensor:
@@ -123,8 +122,7 @@ class Exchange:
         first = self.columns is None
         if self._own is None:
             ranks = None if self.process_group is None else dist.get_process_group_ranks(self.process_group)
-            # Apart from the training's own collectives: a process that is missing here must not be taken for one
-            # that does something else.
+            # Apart from the collectives of the training, so that messages cannot be mixed up with these.
             self._own = dist.new_group(ranks, use_local_synchronization=ranks is not None)
         while True:
             width = columns.bit_count()
@@ -142,7 +140,7 @@ class Exchange:
             self._all_gather(received, message)
             counts = received[:, COUNT]
             if not (first or is_cheap_to_read(received)):
-                # A number or a tensor, whichever it was: either way nothing is read or copied.
+                # Stays on the device until the next update.
                 self._largest = counts.max().clamp(min=self._largest)
                 return received
             headers = received[:, :HEADER].cpu()
@@ -155,7 +153,7 @@ class Exchange:
             self.rows = most
 
     def _check(self, received: Tensor) -> None:
-        """Raise, on every process alike, if one refused its call or was called otherwise."""
+        """Raise, on every process alike, if one refused its call or got other arguments."""
         headers = received.tolist()
         refused = [rank for rank, header in enumerate(headers) if header[REFUSED]]
         if refused:
@@ -172,7 +170,7 @@ class Exchange:
             )
 
     def _all_gather(self, received: Tensor, message: Tensor) -> None:
-        # Newer versions of torch call it so, and warn of the old name.
+        # Newer versions of torch warn of the old name.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         work = gather(received.view(-1), message, group=self._own, async_op=True)
         if not is_cheap_to_read(message):
@@ -195,7 +193,7 @@ def _lost(error: RuntimeError) -> RuntimeError:
 
 
 def _look_for_join() -> None:
-    """Raise if DDP's ``join()`` keeps another process from ever answering: it does not know of this message."""
+    """Raise if another process is in DDP's ``join()``, which does not answer these messages."""
     for thing in gc.get_objects():
         if issubclass(type(thing), Joinable) and thing._join_config.enable:
             raise RuntimeError(

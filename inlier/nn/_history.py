@@ -1,4 +1,4 @@
-"""How scale and inlier fraction moved: a list that stays short however long the training is."""
+"""The course of scale and inlier fraction, as a list that stays short however long the training is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlier.nn._state import State
 __all__ = ["MOST", "History"]
 
 MOST = 500
-"""With as many points, every second is dropped, and from then on every second is taken."""
+"""At this many points every second one is dropped, and from then on only every second one is taken."""
 
 
 class History(list[tuple[int, float, float]]):
@@ -31,7 +31,7 @@ class History(list[tuple[int, float, float]]):
         self.stride, self.recorded = 1, 0
 
     def record(self, call: int, scale: float, inlier_fraction: float) -> None:
-        """Take every so many-th point."""
+        """Add a point, or skip it where the list has been thinned."""
         if self.recorded % self.stride == 0:
             self.append((call, scale, inlier_fraction))
         self.recorded += 1
@@ -40,7 +40,7 @@ class History(list[tuple[int, float, float]]):
             self.stride *= 2
 
     def state(self) -> Tensor:
-        """Return all of it as one tensor, for a checkpoint."""
+        """Return it as one tensor, for a checkpoint."""
         return torch.tensor([(self.stride, self.recorded, 0.0), *self], dtype=torch.float64)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``with_index``: a dataset whose items know their own index."""
+"""``with_index``: a dataset whose items include their own index."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["with_index"]
 
 
 def with_index(dataset: Any, name: str = "index") -> Any:
-    """Return a dataset whose items hold their dataset index, which robust losses remember samples by.
+    """Return a dataset whose items include their dataset index, by which robust losses remember samples.
 
     Items that are tuples or lists become ``(*item, index)``, other items ``(item, index)``; items that are mappings
-    get one more key. A ``datasets.Dataset`` of Hugging Face gets one more column, and stays one.
+    get one more key. A ``datasets.Dataset`` of Hugging Face stays one and gets one more column.
 
     Args:
         dataset: Any map-style dataset: ``dataset[i]`` and ``len(dataset)``.
         name: The key or column, where items are mappings.
 
     Returns:
-        The dataset; what the original knows besides its items (``.classes``, say) it still knows.
+        The dataset; other attributes of the original (``.classes``, say) are still there.
 
     Raises:
-        TypeError: For a dataset that is only iterated over: it must number its items itself.
-        ValueError: If items have a key or column of that name already.
+        TypeError: For an iterable-style dataset: it must number its items itself.
+        ValueError: If items already have a key or column of that name.
 
     Example:
         >>> import torch
@@ -58,9 +58,8 @@ class IndexedDataset(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        place = int(index)
         item = self.dataset[index]
-        place = place + len(self) if place < 0 else place
+        place = int(index) if index >= 0 else int(index) + len(self)
         if isinstance(item, Mapping):
             if self.name in item:
                 raise ValueError(f"items have a key {self.name!r} already: pass another name to with_index")

@@ -17,11 +17,14 @@ __all__ = ["SampleMemory"]
 MUCH = 2**28
 """Bytes from which on memory for an index far beyond the others is announced."""
 
+EMPTY = {"mean": math.nan, "tags": -1, "frozen": math.nan}
+"""The tensors of a memory, with what they hold for a sample that was never seen."""
+
 
 class SampleMemory:
     """The running mean of each sample's losses (or margins), by dataset index; 4 bytes a sample.
 
-    Tensors have one place more than there is room for: what has no place of its own (an element that is masked
+    Each tensor has one place more than there is room for. What has no place of its own (an element that is masked
     out, an index that is not known yet) is written there, and never read.
 
     Args:
@@ -32,13 +35,12 @@ class SampleMemory:
     def __init__(self, running_mean: float, samples: int | None = None) -> None:
         self.running_mean, self.samples = running_mean, samples
         self.size = samples or 0
-        """The number of samples that are known of."""
-        # NaN where a sample was never seen.
+        """The number of known samples."""
         self.mean = torch.full((self.size + 1,), math.nan)
         self.tags: Tensor | None = None
         """An integer for each sample, its group or the class that the network prefers; None unless used."""
         self.frozen: Tensor | None = None
-        """Weights that stay as they are while they are held; NaN where there is none; None unless used."""
+        """Weights that are held for several calls; None unless used."""
 
     @property
     def room(self) -> int:
@@ -50,14 +52,16 @@ class SampleMemory:
         """The running mean of each sample, NaN where it was never seen."""
         return self.mean[: self.size]
 
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: tensor for name in EMPTY if (tensor := getattr(self, name)) is not None}
+
     def to(self, device: torch.device) -> None:
         """Move to a device."""
-        self.mean = self.mean.to(device)
-        self.tags = None if self.tags is None else self.tags.to(device)
-        self.frozen = None if self.frozen is None else self.frozen.to(device)
+        for name, tensor in self._tensors().items():
+            setattr(self, name, tensor.to(device))
 
     def check(self, smallest: int, largest: int, seen: int) -> None:
-        """Raise for indices that cannot be, and warn of one that would take much memory.
+        """Raise for indices out of range, and warn of one that would take much memory.
 
         Args:
             smallest: The smallest index.
@@ -75,21 +79,15 @@ class SampleMemory:
             )
 
     def reserve(self, samples: int) -> None:
-        """Make room for so many samples."""
+        """Make room for this many samples."""
         if samples > self.room:
             extra = max(samples, self.room * 3 // 2) - self.room + 1
-            self.mean = _extended(self.mean[:-1], extra, math.nan)
-            self.tags = None if self.tags is None else _extended(self.tags[:-1], extra, -1)
-            self.frozen = None if self.frozen is None else _extended(self.frozen[:-1], extra, math.nan)
+            for name, tensor in self._tensors().items():
+                setattr(self, name, _extended(tensor[:-1], extra, EMPTY[name]))
         self.size = max(self.size, samples)
 
-    def places(self, index: Tensor, absent: Tensor | None) -> Tensor:
-        """Return where the samples are; the place that is never read for what is absent or out of range."""
-        outside = (index < 0) | (index >= self.room)
-        return torch.where(outside if absent is None else outside | absent, self.room, index)
-
     def evidence(self, places: Tensor, values: Tensor, old_share: float) -> Tensor:
-        """Return the running means with these new values in them; values that are not finite stay.
+        """Return the running means with new values in them; the value itself where there is no mean yet.
 
         Args:
             places: Where the samples are.
@@ -104,16 +102,15 @@ class SampleMemory:
         self.mean[places if finite else torch.where(is_finite(evidence), places, self.room)] = evidence
 
     def record_tags(self, places: Tensor, tags: Tensor, sizes: list[int]) -> None:
-        """Remember the tags of several calls, of so many elements each, one call after the other."""
+        """Remember the tags of several calls, in order; ``sizes`` are the numbers of elements of the calls."""
         if self.tags is None:
-            self.tags = torch.full_like(self.mean, -1, dtype=torch.int32)
-        for place, tag in zip(
-            torch.split(places, sizes), torch.split(tags.to(torch.int32), sizes), strict=True
-        ):
+            self.tags = torch.full_like(self.mean, EMPTY["tags"], dtype=torch.int32)
+        calls = zip(torch.split(places, sizes), torch.split(tags.to(torch.int32), sizes), strict=True)
+        for place, tag in calls:
             self.tags[place] = tag
 
     def replace(self, values: Tensor, tags: Tensor | None = None) -> None:
-        """Forget all means and take these, one a sample."""
+        """Forget all means, and take these, one a sample."""
         if self.samples is not None and len(values) != self.samples:
             raise ValueError(
                 f"refresh got {len(values)} losses, but samples = {self.samples}: give one for each sample"
@@ -125,17 +122,13 @@ class SampleMemory:
             self.record_tags(torch.arange(len(values), device=values.device), tags, [len(values)])
 
     def freeze(self, weights: Tensor) -> None:
-        """Hold these weights, one a sample; NaN where a sample was never seen."""
+        """Hold these weights, one a sample."""
         self.frozen = torch.full_like(self.mean, math.nan)
         self.frozen[: len(weights)] = weights
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is remembered, of as many samples as are known."""
-        state = {"mean": self.means.clone()}
-        for name, tensor in (("tags", self.tags), ("frozen", self.frozen)):
-            if tensor is not None:
-                state[name] = tensor[: self.size].clone()
-        return state
+        """Return what is remembered of the known samples."""
+        return {name: tensor[: self.size].clone() for name, tensor in self._tensors().items()}
 
     def restored(self, state: State) -> SampleMemory:
         """Return a memory with the state of a checkpoint, or raise ``ValueError`` naming the key that does not fit."""
@@ -147,17 +140,16 @@ class SampleMemory:
                 f"memory.mean holds {len(mean)} samples, but samples = {self.samples}: load it into a robust loss for "
                 "the same dataset"
             )
-        new = SampleMemory(self.running_mean, self.samples)
-        new.size, new.mean = len(mean), _extended(mean, 1, math.nan)
+        new = SampleMemory(self.running_mean, len(mean))
+        new.samples, new.mean[:-1] = self.samples, mean
         if "tags" in state:
-            new.tags = _extended(state.read("tags", torch.int32, mean.shape), 1, -1)
+            new.tags = _extended(state.read("tags", torch.int32, mean.shape), 1, EMPTY["tags"])
         if "frozen" in state:
-            frozen = state.read("frozen", torch.float32, mean.shape, nan=True)
-            new.frozen = _extended(frozen, 1, math.nan)
+            new.freeze(state.read("frozen", torch.float32, mean.shape, nan=True))
         new.to(self.mean.device)
         return new
 
 
 def _extended(tensor: Tensor, extra: int, empty: float) -> Tensor:
-    """Return a tensor with so many more places; the last of all is the one that is never read."""
+    """Return a tensor with this many more places, all of them empty."""
     return torch.cat([tensor, tensor.new_full((extra,), empty)])

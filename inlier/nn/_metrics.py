@@ -1,4 +1,4 @@
-"""What a training logger shows: floats, made from tensors only when they are asked for."""
+"""Numbers for training loggers, computed only when they are asked for."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from inlier.nn._validation import Batch
 __all__ = ["SHARES", "LastCall", "call_metrics", "scale_metrics", "weight_shares"]
 
 SHARES = 10
-"""Bins of a weight histogram for loggers that know only numbers."""
+"""Bins of a weight histogram, for loggers that only take numbers."""
 
 
 @dataclass(slots=True)
 class LastCall:
-    """What is kept of a call: tensors that are there anyway, so that a training step pays nothing for it.
+    """What is kept of a call: tensors that exist anyway, so that it costs a training step nothing.
 
     Args:
         weights: The weight of each loss; None before the first call.
         losses: The losses, some of which may not be finite.
         absent: Which elements are left out; None if none is.
         divisor: What the weighted sum is divided by, the part of this process.
-        is_ordinary: Whether it is known that all elements are there and finite.
+        is_ordinary: Whether all elements are known to be present and finite.
     """
 
     weights: Tensor | None = None
@@ -35,12 +35,12 @@ class LastCall:
     is_ordinary: bool = False
 
     def set(self, weights: Tensor, losses: Tensor, batch: Batch, divisor: Tensor | float) -> None:
-        """Take the place of the call before."""
+        """Replace the previous call."""
         self.weights, self.losses, self.divisor = weights, losses, divisor
         self.absent, self.is_ordinary = batch.absent, batch.is_ordinary
 
     def sums(self) -> Tensor:
-        """Return the sums that the metrics of the call are made of; those of several processes add up.
+        """Return the sums behind the metrics of the call; those of several processes add up.
 
         Returns:
             Six numbers: n, the sum of weights, of weight times loss, of finite losses, the number of finite
@@ -48,10 +48,10 @@ class LastCall:
         """
         if self.weights is None or self.losses is None:
             return torch.zeros(6)
-        there = torch.ones_like(self.losses, dtype=torch.bool) if self.absent is None else ~self.absent
-        finite = self.losses.isfinite() & there
+        present = torch.ones_like(self.losses, dtype=torch.bool) if self.absent is None else ~self.absent
+        finite = self.losses.isfinite() & present
         known = torch.where(finite, self.losses, 0.0).float()
-        parts = there, self.weights, self.weights * known, known, finite
+        parts = present, self.weights, self.weights * known, known, finite
         divisor = torch.as_tensor(self.divisor, device=known.device)
         return torch.stack([*(part.float().sum() for part in parts), divisor.float()])
 
@@ -75,16 +75,16 @@ def call_metrics(sums: Tensor) -> dict[str, float]:
 
 
 def scale_metrics(
-    scales: Tensor, fractions: Tensor, sizes: Tensor, grouped: bool, unseen: float
+    scales: Tensor, fractions: Tensor, shares: Tensor, grouped: bool, unseen: float
 ) -> dict[str, float]:
     """Return scale and inlier fraction, of each group too if there are groups.
 
     Args:
-        scales: The scale of each group; of at least ``unseen`` where every loss has weight 1.
+        scales: The scale of each group.
         fractions: The inlier fraction of each group.
-        sizes: How many losses each group's numbers come from.
+        shares: The share of each group in the losses.
         grouped: Whether there are groups.
-        unseen: The scale from which on it is called infinite.
+        unseen: The scale from which on all losses have weight 1; it is logged as infinite.
 
     Example:
         >>> one, two = torch.ones(2), torch.tensor([2.0, 3e38])
@@ -93,9 +93,7 @@ def scale_metrics(
         >>> sorted(scale_metrics(two, one, one, grouped=True, unseen=3e38))
         ['inlier_fraction', 'inlier_fraction/0', 'inlier_fraction/1', 'scale/0', 'scale/1']
     """
-    total = sizes.double().sum()
-    share = sizes.double() / total if float(total) > 0 else torch.full_like(sizes, 1 / len(sizes)).double()
-    numbers = {"inlier_fraction": float((fractions.double() * share).sum())}
+    numbers = {"inlier_fraction": float((fractions.double() * shares).sum())}
     finite = [scale if scale < unseen else math.inf for scale in scales.tolist()]
     if not grouped:
         return numbers | {"scale": finite[0]}
@@ -105,7 +103,7 @@ def scale_metrics(
 
 
 def weight_shares(weights: Tensor) -> dict[str, float]:
-    """Return a histogram of weights as numbers: the share of them in each tenth of [0, 1].
+    """Return a histogram of weights as numbers: their share in each tenth of [0, 1].
 
     Example:
         >>> shares = weight_shares(torch.tensor([0.0, 0.05, 0.5, 1.0]))

@@ -1,11 +1,11 @@
-"""What robust losses have in common: a call goes through here, from values to weights.
+"""What robust losses have in common: the path of a call, from values to weights.
 
-The path of a call, in one direction: the loss (:mod:`inlier.nn._robust`, :mod:`inlier.nn._cross_entropy`) makes one
-value of each element; :meth:`RobustModule._step` looks up what is remembered of the samples
-(:mod:`inlier.nn._memory`), asks the loss for weights, and keeps the values. What does not decide the weights of the
-next call waits until the next update: then :meth:`RobustModule._count` counts the values of all calls at once
-(:mod:`inlier.nn._window`) and :meth:`RobustModule._update` runs a round of :mod:`inlier.alternation`.
-On several processes the values of all are gathered at each step (:mod:`inlier.nn._distributed`).
+The loss (:mod:`inlier.nn._robust`, :mod:`inlier.nn._cross_entropy`) turns each element into one value.
+:meth:`RobustModule._step` looks up what is remembered of the samples (:mod:`inlier.nn._memory`), asks the loss for
+weights, and keeps the values. What the weights of the next call do not depend on waits for the next update: there
+:meth:`RobustModule._count` counts the values of all calls at once (:mod:`inlier.nn._window`), and
+:meth:`RobustModule._update` runs a round of :mod:`inlier.alternation`. With several processes, each step gathers the
+values of all of them (:mod:`inlier.nn._distributed`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from inlier.nn._history import History
 from inlier.nn._memory import SampleMemory
 from inlier.nn._metrics import LastCall, call_metrics, scale_metrics
 from inlier.nn._state import Checkpointed, Counters, State
-from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
+from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read, places
 from inlier.nn._window import UNSEEN, Calls, LossWindow, Pending
 
 __all__ = ["RobustModule"]
 
 NEGATIVE = -1e-6
-"""Losses below 0 by no more than this are rounding: -log(p + eps) is, where p is 1."""
+"""Losses below 0 by no more than this are rounding errors, as of -log(p + eps) at p = 1."""
 
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
 
 MOST_PENDING = 2**22
-"""So many numbers, 16 to 32 MB, wait at most to be counted, whatever the number of calls between updates."""
+"""At most this many numbers, 16 to 32 MB, wait to be counted, however many calls there are between updates."""
 
 
 class RobustModule(Checkpointed):
     """A loss that weights samples by the evidence that they are inliers; see the module's description.
 
-    It has neither parameters nor buffers: its state follows the device of the losses, keeps its dtype whatever
-    is done to the model around it, and is saved and loaded with it.
+    It has neither parameters nor buffers. Its state follows the device of the losses, keeps its dtype when the model
+    around it changes its own, and is saved and loaded with that model.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class RobustModule(Checkpointed):
         self._last = LastCall()
         self._handle = _compile.register(self)
 
-    # What a loss must say of itself.
+    # What a loss must define.
 
     _takes_losses = True
     """Whether values are losses and tags are groups; else they are margins and predictions."""
 
     @abstractmethod
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
-        """Return the weight of each element by its evidence; ``places`` are those in the memory."""
+        """Return the weight of each element, by its evidence, its row in the window and its place in the memory."""
 
     @abstractmethod
     def _loss_of(self, evidence: Tensor) -> Tensor:
-        """Return what is counted of the evidence: losses of at least 0."""
+        """Return the losses, of at least 0, that the evidence is counted as."""
 
     @abstractmethod
     def _part(
@@ -101,7 +101,7 @@ class RobustModule(Checkpointed):
 
     @abstractmethod
     def _kernel_label(self) -> Tensor:
-        """Return what a checkpoint must have in common with this loss, as bytes."""
+        """Return what a checkpoint must share with this loss to be loaded, as bytes."""
 
     # What users call.
 
@@ -117,7 +117,7 @@ class RobustModule(Checkpointed):
         return scales if self._counters.grouped else scales[0]
 
     def _scale_of(self, solved: Tensor) -> Tensor:
-        """Return the scale of what :meth:`_solve` has solved for."""
+        """Return the scale c, from what :meth:`_solve` has solved for."""
         return solved
 
     @property
@@ -142,7 +142,7 @@ class RobustModule(Checkpointed):
         return torch.where(means.isnan(), math.nan, self._loss_of(means))
 
     tag_name = "group"
-    """What the integer is that is remembered of each sample."""
+    """What :meth:`sample_tags` are: the name of their column in a file of suspects."""
 
     def sample_tags(self) -> Tensor | None:
         """Return the group of each sample (or its suggested label), by dataset index; None if there is none."""
@@ -168,7 +168,7 @@ class RobustModule(Checkpointed):
         return self._last.weights
 
     def metrics(self, prefix: str = "", distributed: bool = False) -> dict[str, float]:
-        """Return what a logger may want to know of the training, as floats.
+        """Return numbers for a logger, as floats.
 
         ``inlier_fraction`` and ``scale`` (infinite where every loss has weight 1) are the current ones, the
         same on every process; with groups the fraction is the mean over recent losses, and ``scale/0``,
@@ -190,10 +190,9 @@ class RobustModule(Checkpointed):
             >>> robust.metrics()["unweighted_loss"], robust.metrics("robust/")["robust/fraction_kept"]
             (2.0, 1.0)
         """
-        sizes = self._window.counts[:, :-1].sum(1)
-        scale = self.scale.reshape(-1).cpu()
-        is_grouped = bool(self._counters.grouped)
-        numbers = scale_metrics(scale, self._window.fractions.cpu(), sizes, is_grouped, UNSEEN)
+        window, is_grouped = self._window, bool(self._counters.grouped)
+        scales = self.scale.reshape(-1).cpu()
+        numbers = scale_metrics(scales, window.fractions.cpu(), window.shares, is_grouped, UNSEEN)
         sums = self._last.sums()
         if distributed and self._exchange.world > 1:
             all_reduce_sum(sums, self._exchange.process_group)
@@ -219,20 +218,19 @@ class RobustModule(Checkpointed):
                 it is left out.
             losses: The flat losses, for the metrics; None if the values are losses.
             index: Dataset indices.
-            tags: Groups, or what else is remembered of a sample.
+            tags: Groups, or given classes.
             importance: What each element counts for in the divisor, 1 if None.
             divided: Whether the weights are divided as for a loss.
-            logits: Of shape (N, C), if tags are given classes; nothing else may change them.
+            logits: Of shape (N, C), if tags are given classes; the caller must not change them.
         """
-        extras = [
-            x if x is None or x.dim() == 1 else x.reshape(-1) for x in (losses, index, tags, importance)
-        ] + [logits]
+        flat = (x if x is None or x.dim() == 1 else x.reshape(-1) for x in (losses, index, tags, importance))
+        extras = [*flat, logits]
         if torch.compiler.is_compiling():
             return _compile.weigh(self._handle, values, extras, divided)
         return self.flat_weights(values, extras, divided)
 
     def flat_weights(self, values: Tensor, extras: _compile.Extras, divided: bool) -> Tensor:
-        """Do :meth:`_weights`: what an eager call and the compiled operation have in common."""
+        """Do :meth:`_weights`, for an eager call as for the compiled operation."""
         if not self.training:
             return _is_usable(values).float()
         losses, index, tags, importance, logits = extras
@@ -241,9 +239,9 @@ class RobustModule(Checkpointed):
         return weights * factor if divided else weights.clone()
 
     def _weighted_sum(self, weights: Tensor, losses: Tensor) -> Tensor:
-        """Return the sum of weighted losses, for the gradient."""
+        """Return the sum of the weighted losses, with a graph."""
         if torch.compiler.is_compiling() or not self._last.is_ordinary:
-            # A loss that is masked out or not finite has weight 0, but 0 * NaN would be NaN.
+            # 0 * NaN would be NaN.
             losses = torch.where(weights == 0, 0.0, losses)
         return torch.dot(weights.to(losses.dtype), losses)
 
@@ -260,7 +258,7 @@ class RobustModule(Checkpointed):
             if world > 1:
                 self._exchange.refuse(batch.values.device)
             raise
-        evidence, weights, places, rows = self._weighed(batch)
+        evidence, weights, index, rows = self._weighed(batch)
         part = self._part(weights, rows, importance, batch.present)
         self._last.set(weights, losses, batch, part)
         all_weights = weights
@@ -270,12 +268,13 @@ class RobustModule(Checkpointed):
             batch = replace(batch, tags=self._tags_of(batch.values, batch.tags, batch.logits), logits=None)
             batch, part = self._exchange.gather(batch, part)
             self._learn_sizes(batch)
-            evidence, all_weights, places, _ = self._weighed(batch)
-        if places is not None:
-            self._memory.record(places, evidence, batch.is_ordinary)
+            evidence, all_weights, index, _ = self._weighed(batch)
+        if index is not None:
+            self._memory.record(index, evidence, batch.is_ordinary)
         if evidence is batch.values:
             evidence = evidence.clone()  # The caller may change its losses.
-        self._pending.append(Calls(evidence, batch.index, batch.tags, all_weights, batch.logits))
+        kept_weights = None if self._takes_losses else all_weights
+        self._pending.append(Calls(evidence, batch.index, batch.tags, kept_weights, batch.logits))
         self._counters.calls += 1
         if self._counters.calls % self.update_every == 0:
             self._update()
@@ -286,7 +285,7 @@ class RobustModule(Checkpointed):
         return weights, world / (float(part) or 1.0)
 
     def _prepare(self, batch: Batch) -> None:
-        """Check what a call brings, and make room for it."""
+        """Check the arguments against those of earlier calls, and make room for new samples and groups."""
         counters, is_grouped = self._counters, self._takes_losses and batch.tags is not None
         if counters.grouped not in (None, is_grouped):
             raise ValueError("groups were given in some calls and not in others: give them in all or in none")
@@ -300,11 +299,11 @@ class RobustModule(Checkpointed):
         counters.grouped = is_grouped
 
     def _learn_sizes(self, batch: Batch) -> None:
-        """Find out which indices and groups there are, and make room for them, or raise and change nothing.
+        """Read the largest index and group, and make room for them, or raise and change nothing.
 
-        Where reading them would wait for the device, they are read only while sizes are unknown, that is until a
-        whole period between updates has brought nothing new. After that, and where sizes were given, their extremes
-        are read at the next update; what there is no room for yet gets a weight and is not remembered.
+        Where reading waits for the device, that happens only until a whole period between updates has brought nothing
+        new. After that, and where sizes were given, it is left to the next update; until then what there is no room
+        for gets a weight, but is not remembered.
         """
         index, groups = batch.index, batch.tags if self._takes_losses else None
         if (index is None and groups is None) or batch.values.numel() == 0:
@@ -317,7 +316,7 @@ class RobustModule(Checkpointed):
             self._make_room([(int(low), int(high)) for low, high in ends])
 
     def _make_room(self, ends: list[tuple[int, int]]) -> None:
-        """Check the smallest and the largest index, then group, and make room for them."""
+        """Check the smallest and the largest index, then group, and make room."""
         index, groups = ends
         self._memory.check(*index, self._counters.seen)
         self._window.check(*groups)
@@ -328,20 +327,21 @@ class RobustModule(Checkpointed):
 
     def _weighed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return the evidence for each element, its weight, its place in the memory and its row in the window."""
-        places, rows, evidence = batch.index, batch.tags if self._takes_losses else None, batch.values
-        # Where indices and groups were read, there is room for each of them.
-        is_safe = batch.absent is None and is_cheap_to_read(evidence)
-        if places is not None:
-            places = places if is_safe else self._memory.places(places, batch.absent)
-            evidence = self._memory.evidence(places, evidence, self._old_share)
-        if rows is not None and not is_safe:
-            rows = self._window.rows(rows, batch.absent)
-        weights = self._weigh(evidence, rows, places)
+        memory, evidence, absent = self._memory, batch.values, batch.absent
+        index, rows = batch.index, batch.tags if self._takes_losses else None
+        # Indices and groups that could be read are in range.
+        in_range = is_cheap_to_read(evidence)
+        if index is not None:
+            index = places(index, memory.room, absent, in_range)
+            evidence = memory.evidence(index, evidence, self._old_share)
+        if rows is not None:
+            rows = places(rows, self._window.groups, absent, in_range)
+        weights = self._weigh(evidence, rows, index)
         if batch.is_ordinary:
-            return evidence, weights, places, rows
-        if batch.absent is not None:
-            evidence = torch.where(batch.absent, ABSENT, evidence)
-        return evidence, torch.where(_is_usable(evidence), weights, 0.0), places, rows
+            return evidence, weights, index, rows
+        if absent is not None:
+            evidence = torch.where(absent, ABSENT, evidence)
+        return evidence, torch.where(_is_usable(evidence), weights, 0.0), index, rows
 
     @property
     def _old_share(self) -> float:
@@ -351,18 +351,20 @@ class RobustModule(Checkpointed):
     # What waits until the next update.
 
     def _count(self) -> None:
-        """Count what calls have brought since the last time; sums of integers, so it does not matter when."""
+        """Count the calls since the last time; sums of integers, so it does not matter when."""
         for (evidence, index, tags, weights, logits), sizes in self._pending.take():
-            absent = evidence == ABSENT
+            absent, in_range = evidence == ABSENT, is_cheap_to_read(evidence)
             tags = self._tags_of(evidence, tags, logits)
             if index is not None and tags is not None:
-                self._memory.record_tags(self._memory.places(index, absent), tags, sizes)
+                self._memory.record_tags(places(index, self._memory.room, absent, in_range), tags, sizes)
             groups = tags if self._takes_losses else None
-            self._window.count(self._loss_of(evidence), groups, absent)
-            self._count_tags(tags, weights)
-            # The smallest are kept as negatives, so that those of several calls are joined by one maximum.
+            rows = None if groups is None else places(groups, self._window.groups, absent, in_range)
+            self._window.count(self._loss_of(evidence), rows, absent)
+            if weights is not None:
+                self._count_tags(tags, weights)
+            # Minima are negated, so that one maximum joins those of several calls.
             new = [((evidence < NEGATIVE) & (evidence > ABSENT)).any().long()]
-            if not is_cheap_to_read(evidence):
+            if not in_range:
                 none = torch.zeros_like(new[0])
                 for numbers in (index, groups):
                     low, high = (none, none - 1) if numbers is None else _ends(numbers, absent)
@@ -371,14 +373,14 @@ class RobustModule(Checkpointed):
             self._extremes = extremes if old is None else torch.maximum(old, extremes)
 
     def _tags_of(self, evidence: Tensor, tags: Tensor | None, logits: Tensor | None) -> Tensor | None:
-        """Return what is remembered of each element beside its evidence: its group."""
+        """Return what is remembered of each element besides its evidence: its group."""
         return tags
 
     def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
-        """Count what else there is to count."""
+        """Count tags and weights, if values are no losses."""
 
     def _update(self) -> None:
-        """Estimate the fraction and solve the scale on the losses so far: two copies, however many groups."""
+        """Estimate the fraction and solve for the scale: two copies, however many groups."""
         self._count()
         counters, extremes = self._counters, self._extremes
         if extremes is None:
@@ -386,7 +388,7 @@ class RobustModule(Checkpointed):
         self._extremes = None
         new, bad, extremes = self._window.update(self._solve, self._memory.size, extremes)
         has_negative, *ends = extremes.tolist() or [0]
-        # Counted here, on all processes alike: how many elements a call has elsewhere is known on the device only.
+        # Counted here, on all processes alike: only the device knows how many elements the other processes had.
         counters.seen += new
         if ends:
             self._make_room([(-ends[0], ends[1]), (-ends[2], ends[3])])
@@ -434,8 +436,9 @@ class RobustModule(Checkpointed):
         """Raise ``ValueError`` if a checkpoint is of another kind of loss."""
         saved, own = state.read("kernel", torch.uint8, (None,)), self._kernel_label()
         if not torch.equal(saved, own):
-            remedy = "build this one as the checkpoint's was"
-            raise ValueError(f"kernel is {text_of(saved)}, not {text_of(own)}: {remedy}")
+            raise ValueError(
+                f"kernel is {text_of(saved)}, not {text_of(own)}: build this one as the checkpoint's was"
+            )
 
     def _restore(self, state: State) -> None:
         """Become what a checkpoint was taken from, or raise ``ValueError`` and stay as it is."""
@@ -450,11 +453,11 @@ class RobustModule(Checkpointed):
 
 
 def _ends(numbers: Tensor, absent: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest number of what is not absent."""
+    """Return the smallest and the largest number, with 0 for what is absent."""
     low, high = (numbers if absent is None else torch.where(absent, 0, numbers)).aminmax()
     return low, high
 
 
 def _is_usable(evidence: Tensor) -> Tensor:
-    """Return which evidence is there and finite."""
+    """Return which evidence is present and finite."""
     return (evidence > ABSENT) & (evidence < math.inf)

@@ -29,8 +29,8 @@ from inlier.nn._window import Calls
 __all__ = ["Robust"]
 
 PRIOR_COUNT = 10.0
-"""Each group's histogram is pooled with as many losses of all groups, so that a very small one has a scale much like
-that of the whole (benchmarks/constants.py)."""
+"""Each group's histogram is pooled with this many losses of all groups, so that the scale of a very small group is much
+like that of the whole (benchmarks/constants.py)."""
 
 
 class Robust(RobustModule):
@@ -38,29 +38,29 @@ class Robust(RobustModule):
 
     AAA_1 (``hold=1``): the weight of sample i is sigma'_c(f_i), of its current loss, detached. AAA_T
     (``hold=T``): weights are frozen for T calls, taken from each sample's stored loss, which needs ``index``.
-    Every ``update_every`` calls the scale c is solved so that the mean weight over a window of recent losses
-    is zeta, the inlier fraction; zeta is given, or estimated from that window, and approached from 1.
-    Estimates count once several in a row agree.
+    Every ``update_every`` calls c is set to the scale at which the mean weight over a window of recent losses is
+    zeta, the inlier fraction; zeta is given, or estimated from that window, and approached from 1. Estimates
+    count once several in a row agree.
 
-    The loss is the sum of u_i f_i divided by n, as in the paper, or by zeta n, what the weights are expected
-    to add up to: then outliers do not shrink the step, which is quicker and, at a fixed step size, noisier.
+    The loss is the sum of u_i f_i divided by n, as in the paper, or by zeta n, which the weights are expected to
+    add up to: then outliers do not shrink the step, and training is faster and, at a fixed step size, noisier.
 
-    With ``index``, weights come from the running mean of a sample's losses, and :meth:`inlier_probability` names
-    the bad samples. With ``groups``, each group (a sensor, say) has its own scale, so that a hard group is not
-    thrown out as a whole. For class labels there is :class:`~inlier.RobustCrossEntropy`.
+    With ``index``, weights come from the running mean of a sample's losses, and :meth:`inlier_probability` points
+    to the bad samples. With ``groups``, each group (a sensor, say) has its own scale, so that a hard group is not
+    rejected as a whole. For class labels there is :class:`~inlier.RobustCrossEntropy`.
 
     Args:
         kernel: A kernel, its name, or a function sigma.
-        inlier_fraction: zeta in (0, 1]; "auto" to estimate it as training goes on; or a
+        inlier_fraction: zeta in (0, 1]; "auto" to estimate it during training; or a
             :class:`~inlier.fraction.FractionEstimator`.
         hold: T, the number of calls for which weights stay frozen; 1 takes them from the current losses.
         warmup: The number of calls in which zeta goes from 1 to its target.
-        window: About how many recent losses the scale is solved on: older ones are forgotten exponentially.
+        window: About how many recent losses the scale is solved on; older ones are forgotten exponentially.
         update_every: The number of calls between two updates of the scale; ``hold`` if that is above 1.
         divide_by: "samples" or "weights", the divisor of the loss.
         running_mean: The share of a sample's old mean loss in the new one; 0 weights by the last loss alone.
-        samples: The number of samples, if it is known; else it is learned from ``index``.
-        num_groups: The number of groups, if it is known; else it is learned from ``groups``.
+        samples: The number of samples, if known; else it is learned from ``index``.
+        num_groups: The number of groups, if known; else it is learned from ``groups``.
         process_group: The processes that train together; all of them by default.
 
     Example:
@@ -119,7 +119,6 @@ class Robust(RobustModule):
             process_group,
         )
         self.kernel, self.hold, self.warmup, self.divide_by = chosen, hold, warmup, divide_by
-        self._given = estimator.value if isinstance(estimator, GivenFraction) else None
 
     def forward(
         self,
@@ -162,9 +161,8 @@ class Robust(RobustModule):
             mask: True where an element counts.
 
         Returns:
-            Weights of the shape of the losses, without a graph and not divided by anything; 0 where an
-            element is masked out or its loss is infinite or NaN. In ``eval()`` the others are 1, and nothing
-            is learned.
+            Weights of the shape of the losses, detached and not divided by anything; 0 where an element is
+            masked out or its loss is infinite or NaN. In ``eval()`` the others are 1, and nothing is learned.
 
         Example:
             >>> robust = Robust()
@@ -177,10 +175,10 @@ class Robust(RobustModule):
         return weights.to(flat.dtype).view(losses.shape)
 
     def refresh(self, model_losses: Tensor, groups: Tensor | None = None) -> None:
-        """Replace all stored losses by new ones, solve the scale on them and freeze the weights anew.
+        """Replace all stored losses by new ones, solve for the scale on them and freeze the weights anew.
 
-        This is how the paper's algorithm begins each round of T steps: with the losses of all samples under
-        the current model. With several processes, each of them gives all losses.
+        The paper's algorithm begins each round of T steps like this, with the losses of all samples under the
+        current model. With several processes, each of them passes all losses.
 
         Args:
             model_losses: The current loss of every sample, in the order of their dataset indices.
@@ -193,7 +191,7 @@ class Robust(RobustModule):
         self._memory.replace(flat, batch.tags)
         self._pending.clear()
         self._window.forget()
-        self._pending.append(Calls(flat, None, batch.tags, flat))
+        self._pending.append(Calls(flat, None, batch.tags))
         self._update()
 
     @property
@@ -202,7 +200,7 @@ class Robust(RobustModule):
         return self._counters.calls >= self.warmup
 
     def change_kernel(self, kernel: str | Kernel | Callable[[Tensor], Tensor]) -> None:
-        """Weight by another kernel from now on; its scale is solved on the losses of the window.
+        """Weight by another kernel from now on, with a scale solved on the losses of the window.
 
         With several processes, all of them must change it at the same call.
 
@@ -216,8 +214,9 @@ class Robust(RobustModule):
             Truncated()
         """
         new = kernels.get(kernel)
-        if self._given is not None:
-            check_fraction(self._given, new)
+        estimator = self._window.estimators[0]
+        if isinstance(estimator, GivenFraction):
+            check_fraction(estimator.value, new)
         self.kernel = new
         if self._counters.calls:
             self._update()
@@ -272,7 +271,6 @@ class Robust(RobustModule):
     def _update(self) -> None:
         super()._update()
         if self.hold > 1 and self._memory.size:
-            self._memory.frozen = None
             self._memory.freeze(self.inlier_probability())
 
     def _kernel_label(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The state of a checkpoint: read by name, each tensor checked before anything takes it over."""
+"""Checkpoints: tensors are read by name, and each is checked before any state changes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Checkpointed", "Counters", "State"]
 class State:
     """A part of a checkpoint: the tensors whose names begin with a prefix.
 
-    Whatever is restored is built anew from a ``State`` and takes the place of the old only when all of it could be
-    read; so a checkpoint that does not fit changes nothing.
+    Everything is built anew from a ``State``, and replaces the old only when all of it could be read: a checkpoint
+    that does not fit changes nothing.
 
     Args:
         tensors: The whole checkpoint.
@@ -93,16 +93,16 @@ class State:
 
 @dataclass(slots=True)
 class Counters:
-    """What is counted of the calls of a loss, on the host.
+    """Counts and flags of the calls of a loss, on the host.
 
     Args:
         calls: The number of calls.
-        seen: The number of elements in them, up to the last update.
+        seen: The number of elements up to the last update.
         bad_losses: How many of these were infinite or NaN.
         grouped: Whether elements come in groups; None before the first call.
-        is_learning_sizes: Whether sizes are read from the data: until a whole period between updates has
+        is_learning_sizes: Whether sizes are still read from the data: until a whole period between updates has
             brought nothing new.
-        has_grown: Whether this period has.
+        has_grown: Whether this period has brought something new.
     """
 
     calls: int = 0
@@ -124,7 +124,7 @@ class Counters:
 
 
 class Checkpointed(nn.Module, ABC):
-    """A module with a state of its own, which is neither parameters nor buffers."""
+    """A module whose state is neither parameters nor buffers."""
 
     @abstractmethod
     def _own_state(self) -> dict[str, Tensor]:

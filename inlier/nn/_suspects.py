@@ -1,4 +1,4 @@
-"""The samples that are probably outliers, written to a file that other programs read."""
+"""The samples that are probably outliers, as columns or as a file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def suspect_columns(robust: RobustModule) -> dict[str, list[Any]]:
         robust: A :class:`~inlier.Robust` or :class:`~inlier.RobustCrossEntropy` that was called with ``index``.
 
     Returns:
-        ``row``, the dataset index; ``inlier_probability``; ``loss``, by the running mean of the sample; with
-        groups ``group``, with class labels ``suggested_label``.
+        ``row``, the dataset index; ``inlier_probability``; ``loss``, the running mean of the sample; with groups
+        ``group``, with class labels ``suggested_label``.
 
     Example:
         >>> import torch, inlier
@@ -35,7 +35,7 @@ def suspect_columns(robust: RobustModule) -> dict[str, list[Any]]:
         [1, 0, 3]
     """
     probability, loss = robust.inlier_probability().cpu(), robust.sample_losses().cpu()
-    # By probability, and where that is equal (0, often) by loss.
+    # By probability and, where that is equal (often 0), by loss.
     rows = loss.argsort(descending=True, stable=True)
     rows = rows[probability[rows].argsort(stable=True)]
     rows = rows[~probability[rows].isnan()]
@@ -53,17 +53,17 @@ def with_suspects(dataset: Any, robust: RobustModule, index: Any = None) -> Any:
 
     Args:
         dataset: A ``datasets.Dataset`` of Hugging Face, the one that was trained on.
-        robust: A robust loss that was called with the dataset index of its samples.
-        index: The dataset index of each sample, if it is not its place: a column of the dataset, as
+        robust: A robust loss that was called with ``index``.
+        index: The dataset index of each sample, if that is not its place: a column of the dataset, such as
             ``dataset["id"]``.
 
     Returns:
-        The dataset with the columns of :func:`suspect_columns` but ``row``: ``inlier_probability``, ``loss`` and, where
-        there are some, ``group`` or ``suggested_label``; None where a sample was never seen.
+        The dataset with the columns of :func:`suspect_columns` except ``row``: ``inlier_probability``, ``loss`` and,
+        where there are any, ``group`` or ``suggested_label``; None where a sample was never seen.
 
     Raises:
-        TypeError: If it is no ``datasets.Dataset``.
-        ValueError: If it has one of these columns already, or ``robust`` knows samples beyond its end.
+        TypeError: If it is not a ``datasets.Dataset``.
+        ValueError: If it already has one of these columns, or ``robust`` knows samples beyond its end.
 
     Example:
         >>> import torch, inlier
@@ -93,13 +93,13 @@ def with_suspects(dataset: Any, robust: RobustModule, index: Any = None) -> Any:
     if taken := [name for name in columns if name in dataset.column_names]:
         raise ValueError(f"the dataset has a column {taken[0]!r} already: rename or remove it")
     for name, values in columns.items():
-        found = [None if places.get(number) is None else values[places[number]] for number in numbers]
+        found = [values[places[number]] if number in places else None for number in numbers]
         dataset = dataset.add_column(name, found)
     return dataset
 
 
 def check_suspects_path(path: str | Path) -> Path:
-    """Return the path of a suspects file, or raise if it could not be written: better before training."""
+    """Return the path of a file of suspects, or raise if it could not be written; call it before training."""
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ValueError(f"suspects = {str(path)!r}: end the name in {' or '.join(FORMATS)}")
@@ -114,11 +114,11 @@ def check_suspects_path(path: str | Path) -> Path:
 
 
 def write_suspects(robust: RobustModule, path: str | Path) -> Path:
-    """Write the samples, most suspect first, to a CSV or Parquet file; a file of that name is replaced.
+    """Write the samples, most suspect first, to a CSV or Parquet file; an existing file is replaced.
 
     Args:
         robust: A robust loss that was called with ``index``.
-        path: The file, ending in ``.csv`` or ``.parquet`` (which needs pyarrow); its folder is made.
+        path: The file, ending in ``.csv`` or ``.parquet`` (which needs pyarrow); its folder is created.
 
     Returns:
         The path.

@@ -1,4 +1,4 @@
-"""What a user gives a robust loss: checked before anything changes, and put in rows."""
+"""The arguments of a robust loss, checked before anything changes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = [
     "Batch",
     "check_classes",
     "check_fraction",
-    "check_integers",
     "check_losses",
     "check_range",
     "check_settings",
     "estimator_of",
     "flat_losses",
     "is_cheap_to_read",
+    "places",
 ]
 
 ABSENT = torch.finfo(torch.float32).min
-"""The value of an element that a mask leaves out, or that only pads a message: no loss is as small."""
+"""The value of an element that a mask leaves out, or that pads a message: no loss is as small."""
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def is_cheap_to_read(tensor: Tensor) -> bool:
-    """Whether the values of a tensor can be looked at without waiting for a device."""
+    """Whether the values of a tensor can be read without waiting for a device."""
     return tensor.device.type == "cpu"
 
 
@@ -44,11 +44,12 @@ class Batch:
     Args:
         values: What is remembered and counted of each element, float32 without a graph; ABSENT where it is left out.
         index: Dataset indices, int64.
-        tags: Groups, or what else is remembered of a sample, int64.
-        logits: Where tags are given classes: what the tags to remember are made of, later and of many calls at once.
-        absent: Which elements are left out; None if it is known that none is.
-        is_ordinary: Whether it is known that all are there and finite. Nearly always they are, and where looking is
-            cheap, one look saves a dozen operations that guard against the others.
+        tags: Groups, or given classes, int64.
+        logits: Where tags are given classes, what :meth:`RobustModule._tags_of` makes the tags to remember from.
+        absent: Which elements are left out; None if none is known to be.
+        present: How many are not.
+        is_ordinary: Whether all elements are known to be present and finite. They nearly always are, and where
+            looking is cheap, one look saves a dozen operations.
     """
 
     values: Tensor
@@ -56,13 +57,8 @@ class Batch:
     tags: Tensor | None = None
     logits: Tensor | None = None
     absent: Tensor | None = None
+    present: Tensor | float = 0.0
     is_ordinary: bool = False
-
-    @property
-    def present(self) -> Tensor | float:
-        """How many elements are not left out."""
-        size = float(self.values.numel())
-        return size if self.absent is None else size - self.absent.sum()
 
     @classmethod
     def of(
@@ -78,47 +74,44 @@ class Batch:
             >>> Batch.of(torch.tensor([1.0, 2.0])).is_ordinary, Batch.of(torch.tensor([1.0, torch.nan])).is_ordinary
             (True, False)
         """
-        # Copies: they are kept until the next update, and a loader may write its next batch in the same place.
+        # Copies: they are kept until the next update, and a loader may reuse the memory of its batches.
         index, tags = (None if x is None else x.to(torch.int64, copy=True) for x in (index, tags))
-        if not is_cheap_to_read(values) or values.numel() == 0:
-            return cls(values, index, tags, logits, values == ABSENT)
-        low, high = (float(end) for end in values.aminmax())
-        # Both are NaN if any value is.
-        if low > ABSENT and high < math.inf:
-            return cls(values, index, tags, logits, is_ordinary=True)
+        size = float(values.numel())
+        if size and is_cheap_to_read(values):
+            low, high = (float(end) for end in values.aminmax())
+            # Both are NaN if any value is.
+            if low > ABSENT and high < math.inf:
+                return cls(values, index, tags, logits, None, size, is_ordinary=True)
         absent = values == ABSENT
-        return cls(values, index, tags, logits, absent if bool(absent.any()) else None)
+        number = absent.sum()
+        if is_cheap_to_read(values) and not number:
+            return cls(values, index, tags, logits, None, size)
+        return cls(values, index, tags, logits, absent, size - number)
 
 
 def flat_losses(losses: Tensor) -> Tensor:
-    """Return losses in one row, of float32 or wider."""
+    """Return losses as one row, float32 or wider."""
     flat = losses if losses.dim() == 1 else losses.reshape(-1)
     return flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
 
 
 def check_losses(losses: Tensor, index: Tensor | None, groups: Tensor | None, mask: Tensor | None) -> None:
-    """Raise on what a user of losses may get wrong, and say what to write instead."""
-    if not isinstance(losses, Tensor) or not losses.is_floating_point():
-        raise TypeError(
-            f"losses must be a floating-point tensor, not {getattr(losses, 'dtype', type(losses))}"
-        )
+    """Raise for losses and what comes with them that cannot be used, and say what to write instead."""
+    _check_floats("losses", losses)
     if losses.dim() == 0:
         raise ValueError(
             "losses is a single number, so it was averaged already: compute it with reduction='none', as in "
             "robust(F.cross_entropy(logits, y, reduction='none'))"
         )
-    check_integers("index", index, losses.shape, "losses")
-    check_integers("groups", groups, losses.shape, "losses")
+    _check_integers("index", index, losses.shape, "losses")
+    _check_integers("groups", groups, losses.shape, "losses")
     if mask is not None:
         _check_shape("mask", mask, losses.shape, "losses")
 
 
 def check_classes(logits: Tensor, target: Tensor, index: Tensor | None) -> None:
-    """Raise on what a user of class labels may get wrong."""
-    if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise TypeError(
-            f"logits must be a floating-point tensor, not {getattr(logits, 'dtype', type(logits))}"
-        )
+    """Raise for logits and targets that cannot be used, and say what to write instead."""
+    _check_floats("logits", logits)
     if not isinstance(target, Tensor) or target.is_floating_point() or target.dtype == torch.bool:
         raise TypeError(
             f"target must hold class numbers, not {getattr(target, 'dtype', type(target))}: pass target.long() "
@@ -137,10 +130,17 @@ def check_classes(logits: Tensor, target: Tensor, index: Tensor | None) -> None:
         )
     if logits.shape[1] < 2:
         raise ValueError("logits has one class: label noise needs at least 2 classes")
-    check_integers("index", index, target.shape, "target")
+    _check_integers("index", index, target.shape, "target")
 
 
-def check_integers(name: str, tensor: Tensor | None, shape: torch.Size, of: str) -> None:
+def _check_floats(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise TypeError(
+            f"{name} must be a floating-point tensor, not {getattr(tensor, 'dtype', type(tensor))}"
+        )
+
+
+def _check_integers(name: str, tensor: Tensor | None, shape: torch.Size, of: str) -> None:
     """Raise unless a tensor holds integers of any width, one for each element."""
     if tensor is None:
         return
@@ -162,13 +162,13 @@ def _check_shape(name: str, tensor: Tensor, shape: torch.Size, of: str) -> None:
 
 
 def check_range(name: str, smallest: int, largest: int, most: int | None, argument: str) -> None:
-    """Raise for numbers that cannot be.
+    """Raise for indices or groups out of range.
 
     Args:
         name: What the numbers are: "index" or "groups".
         smallest: The smallest of them.
         largest: The largest.
-        most: How many there are, if that was given.
+        most: How many samples or groups there are, if that was given.
         argument: The argument that gives it.
     """
     if smallest < 0:
@@ -183,26 +183,38 @@ def check_range(name: str, smallest: int, largest: int, most: int | None, argume
         )
 
 
+def places(numbers: Tensor, room: int, absent: Tensor | None, in_range: bool = False) -> Tensor:
+    """Return where to find what is numbered; ``room``, a place that is never read, where there is no place for it.
+
+    Args:
+        numbers: Indices or groups.
+        room: How many there are places for.
+        absent: Which elements are left out.
+        in_range: Whether the others are known to have a place.
+    """
+    if not in_range:
+        outside = (numbers < 0) | (numbers >= room)
+        absent = outside if absent is None else outside | absent
+    return numbers if absent is None else torch.where(absent, room, numbers)
+
+
 def estimator_of(
     inlier_fraction: float | str | FractionEstimator, kernel: Kernel | None = None
 ) -> FractionEstimator | Literal["auto"]:
     """Return the estimator that an argument ``inlier_fraction`` stands for, or "auto"."""
-    if isinstance(inlier_fraction, str):
-        if inlier_fraction != "auto":
-            raise ValueError(
-                f"inlier_fraction = {inlier_fraction!r}: pass 'auto', a number, or a FractionEstimator"
-            )
-        return "auto"
     if isinstance(inlier_fraction, (int, float)):
         check_fraction(inlier_fraction, kernel)
         return GivenFraction(inlier_fraction)
     if isinstance(inlier_fraction, FractionEstimator):
         return inlier_fraction
-    raise TypeError(f"inlier_fraction = {inlier_fraction!r}: pass 'auto', a number, or a FractionEstimator")
+    if inlier_fraction == "auto":
+        return "auto"
+    error = ValueError if isinstance(inlier_fraction, str) else TypeError
+    raise error(f"inlier_fraction = {inlier_fraction!r}: pass 'auto', a number, or a FractionEstimator")
 
 
 def check_fraction(inlier_fraction: float, kernel: Kernel | None = None) -> None:
-    """Raise where no scale of the kernel has this mean weight."""
+    """Raise for a fraction that is no mean weight of the kernel, whatever the scale."""
     floor = 0.0 if kernel is None else kernel.weight_floor
     if not floor < float(inlier_fraction) <= 1:
         of = "" if floor == 0 else f" (the weight floor of {kernel})"
@@ -222,7 +234,7 @@ def check_settings(
     num_groups: int | None = None,
     label_smoothing: float = 0.0,
 ) -> None:
-    """Raise for settings of a robust loss that cannot be."""
+    """Raise for settings of a robust loss that are out of range."""
     at_least_one = {
         "hold": hold,
         "window": window,

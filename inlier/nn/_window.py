@@ -24,33 +24,33 @@ ESTIMATE_EVERY, SMOOTHING, PATIENCE = 10, 0.7, 2.0
 many of them in a row must agree, divided by the fraction."""
 
 DISTINCT = 1000
-"""An estimate takes a window for no more losses than this. It may hold the same sample many times over, and a
-million copies of a thousand losses would prove groups that accident has made. If the window holds as many losses of
-each group, each has a fraction of its own; else all share one, estimated on losses relative to their group's median."""
+"""An estimate counts a window as no more losses than this: it may hold the same samples many times over, and a million
+copies of a thousand losses would make a chance pattern look significant. If the window holds as many losses of each
+group, each has its own fraction; else all share one, estimated on losses relative to the median of their group."""
 
 SHIFTED, FEWEST = 0.9, 20
-"""Where the distributions of new and older losses are this far apart (Kolmogorov and Smirnov's distance, of at
-least so many new losses), the older ones are forgotten: the loss has changed its unit, not its outliers."""
+"""Older losses are forgotten where their distribution is this far from that of the new ones (Kolmogorov-Smirnov
+distance, with at least FEWEST of each): the loss has changed its unit, not its outliers."""
 
 Solve = Callable[[AlternationState, Tensor, Tensor, Tensor], AlternationState]
-"""From the last state, the values of occupied bins, their counts in each group, and estimated fractions."""
+"""The next state, from the last one, the values of occupied bins, their counts in each group, and the estimates."""
 
 UNSEEN = 3e38
-"""The scale before any loss was seen: every loss has weight 1. (Infinity would make 0 of 0 / inf.)"""
+"""The scale before any loss was seen: every loss has weight 1. (With infinity, an infinite loss would be NaN.)"""
 
 
 class Calls(NamedTuple):
-    """The elements of one call, or of several that are alike, one after the other."""
+    """The elements of one call, or of several calls, one after the other."""
 
     evidence: Tensor
     indices: Tensor | None
     tags: Tensor | None
-    weights: Tensor
+    weights: Tensor | None = None
     logits: Tensor | None = None
 
 
 class Pending:
-    """What calls have brought and is not counted yet: few large operations later in place of many small ones now."""
+    """Calls that are not counted yet: a few large operations later replace many small ones now."""
 
     def __init__(self) -> None:
         self.clear()
@@ -59,19 +59,19 @@ class Pending:
         """Drop all."""
         self.calls: list[Calls] = []
         self.size = 0
-        """How many numbers are held."""
+        """How many numbers are kept."""
 
     def append(self, call: Calls) -> None:
-        """Keep the elements of a call; tensors that nothing else changes."""
+        """Keep the elements of a call, in tensors that nobody else changes."""
         if call.evidence.numel():
             self.calls.append(call)
             self.size += sum(part.numel() for part in call if part is not None)
 
     def take(self) -> Iterator[tuple[Calls, list[int]]]:
-        """Return the elements of all calls in order, joined as far as calls are alike; none are left.
+        """Hand out all calls in order, those with the same arguments in a row joined.
 
         Returns:
-            The elements, and how many of them each call has.
+            The joined elements, and how many of them each call has.
         """
         calls = self.calls
         self.clear()
@@ -84,10 +84,9 @@ class Pending:
 class LossWindow:
     """Histograms of recent losses, one a group, with the inlier fraction and scale that follow from them.
 
-    Losses are counted where they are; :meth:`update` copies the counts to the CPU, forgets old ones exponentially,
-    runs one round of :func:`inlier.alternation.update` there, and copies fractions and scales back: two copies,
-    whatever the number of groups. Tensors on the device have one group more than there are: what a mask leaves
-    out is counted there.
+    Losses are counted on their device; :meth:`update` copies the counts to the CPU, forgets old ones exponentially,
+    solves for the new state there, and copies fractions and scales back: two copies, whatever the number of groups.
+    Tensors on the device have one place more than there are groups, for what a mask leaves out.
 
     Args:
         estimator: An estimator of the inlier fraction, or "auto" for one from the losses.
@@ -100,18 +99,20 @@ class LossWindow:
     ) -> None:
         self.size, self.num_groups = size, num_groups
         estimator = FromLosses(SMOOTHING, PATIENCE) if estimator == "auto" else estimator
-        # The one that was given is asked itself; further groups get copies of what it was at first.
+        # The first group has the estimator that was passed; further groups get copies of what it was at first.
         self._fresh = copy.deepcopy(estimator)
         groups = num_groups or 1
-        self.bits = bits_for(groups)
-        self.counts = torch.zeros(groups, (255 << self.bits) + 1)
+        self.counts = torch.zeros(groups, (255 << bits_for(groups)) + 1)
         self.rounds = 0
         """The number of updates."""
         self.state = AlternationState.initial(groups, estimator.estimate().value)
         self.estimators = self._estimators_for(groups, [estimator])
         self.pending = torch.zeros(self.counts.numel() + 1, dtype=torch.int32)
-        """Counts since the last update, on the device; the last is of what is left out, and never read."""
-        self.current, self.shared = torch.empty(0), (UNSEEN, 1.0)
+        """Counts since the last update, on the device; the last one, of what is left out, is never read."""
+        self.current: Tensor
+        """The scale (first row) and fraction (second) of each group, on the device; then those of no group."""
+        self.shared: tuple[float, float]
+        """The scale and fraction of losses without groups, as numbers: they need no copy."""
         self._set_current()
 
     @property
@@ -130,16 +131,22 @@ class LossWindow:
         return self.current[1, :-1]
 
     @property
+    def shares(self) -> Tensor:
+        """The share of each group in the losses, float64 on the CPU; equal shares before any was counted."""
+        sizes = self.counts[:, :-1].sum(1).double()
+        total = float(sizes.sum())
+        return sizes / total if total else torch.full_like(sizes, 1 / len(sizes))
+
+    @property
     def estimate(self) -> FractionEstimate:
-        """The last estimate; of several groups, their mean by number of losses, trusted if all are."""
+        """The last estimate; of several groups, their mean by number of losses, trusted if all of them are."""
         estimates = [estimator.estimate() for estimator in self.estimators]
         if len(estimates) == 1:
             return estimates[0]
-        sizes = self.counts[:, :-1].sum(1).double()
-        share = sizes / sizes.sum() if float(sizes.sum()) else torch.full_like(sizes, 1 / len(sizes))
-        value = sum(float(s) * e.value for s, e in zip(share, estimates, strict=True))
+        shares = self.shares.tolist()
+        value = sum(share * e.value for share, e in zip(shares, estimates, strict=True))
         error = math.sqrt(
-            sum((float(s) * e.standard_error) ** 2 for s, e in zip(share, estimates, strict=True))
+            sum((share * e.standard_error) ** 2 for share, e in zip(shares, estimates, strict=True))
         )
         doubts = [(g, e.reason) for g, e in enumerate(estimates) if not e.trusted]
         reason = f"Group {doubts[0][0]}: {doubts[0][1]}" if doubts else "Every group has a trusted estimate."
@@ -150,17 +157,14 @@ class LossWindow:
         self.pending, self.current = self.pending.to(device), self.current.to(device)
 
     def reserve(self, groups: int) -> None:
-        """Make room for so many groups; new ones have seen no loss yet."""
-        before = self.groups
-        if groups <= before:
+        """Make room for this many groups; new ones have seen no loss yet."""
+        extra = groups - self.groups
+        if extra <= 0:
             return
-        bits = bits_for(groups)
-        pending = self.pending[:-1].view(before, -1)
-        if bits < self.bits:
-            self.counts, pending, self.bits = coarsen(self.counts, bits), coarsen(pending, bits), bits
-        extra = groups - before
-        new_rows = extra, self.counts.shape[1]
-        self.counts = torch.cat([self.counts, self.counts.new_zeros(new_rows)])
+        bits, pending = bits_for(groups), self.pending[:-1].view_as(self.counts)
+        counts, pending = coarsen(self.counts, bits), coarsen(pending, bits)
+        new_rows = extra, counts.shape[1]
+        self.counts = torch.cat([counts, counts.new_zeros(new_rows)])
         self.pending = torch.cat([pending.reshape(-1), pending.new_zeros(math.prod(new_rows) + 1)])
         new = AlternationState.initial(extra, self._fresh.estimate().value)
         self.state = AlternationState(
@@ -170,30 +174,31 @@ class LossWindow:
         self._set_current()
 
     def _estimators_for(self, groups: int, old: list[FractionEstimator]) -> list[FractionEstimator]:
-        """One estimator for each of a few groups, one for all of many; those there are already stay."""
+        """One estimator for each of a few groups, a single one for many; those that exist stay."""
         number = groups if groups * DISTINCT <= self.size else 1
         return old[:number] + [copy.deepcopy(self._fresh) for _ in range(number - len(old))]
 
     def check(self, smallest: int, largest: int) -> None:
-        """Raise for groups that cannot be."""
+        """Raise for groups out of range."""
         check_range("groups", smallest, largest, self.num_groups, "num_groups")
 
-    def rows(self, groups: Tensor, absent: Tensor | None) -> Tensor:
-        """Return the row of each element; one that is never read for what is absent or not known yet."""
-        outside = (groups < 0) | (groups >= self.groups)
-        return torch.where(outside if absent is None else outside | absent, self.groups, groups)
+    def count(self, losses: Tensor, rows: Tensor | None, absent: Tensor) -> None:
+        """Count float32 losses; infinite and NaN ones are counted as bad, and left out of every estimate.
 
-    def count(self, losses: Tensor, groups: Tensor | None, absent: Tensor) -> None:
-        """Count float32 losses; infinite and NaN ones are counted as bad, and left out of every estimate."""
-        place = bin_numbers(losses, self.bits)
-        if groups is None:
+        Args:
+            losses: The losses.
+            rows: The row of each, as from :func:`~inlier.nn._validation.places`; None without groups.
+            absent: Which elements are left out.
+        """
+        place = bin_numbers(losses, bits_for(self.groups))
+        if rows is None:
             place = torch.where(absent, self.counts.numel(), place)
         else:
-            place = (place + self.rows(groups, absent) * self.counts.shape[1]).clamp(max=self.counts.numel())
+            place = (place + rows * self.counts.shape[1]).clamp(max=self.counts.numel())
         self.pending.index_add_(0, place, self.pending.new_ones(1).expand(len(place)))
 
     def forget(self) -> None:
-        """Drop all losses, and keep fractions and scales."""
+        """Drop all losses; keep fractions and scales."""
         self.counts.zero_()
         self.pending.zero_()
 
@@ -201,10 +206,9 @@ class LossWindow:
         """Take in the losses counted since the last update, and run one round.
 
         Args:
-            solve: Makes the next state from the last one, the values and counts of the bins that are occupied, and
-                the estimated fractions.
-            samples: How many samples there are, as far as is known; 0 if it is not.
-            extra: Integers on the device that come along in the same copy.
+            solve: Makes the next state.
+            samples: How many samples there are; 0 if it is not known.
+            extra: Integers on the device, to be copied along.
 
         Returns:
             How many new losses there were; how many were infinite or NaN; and the extra integers, on the CPU.
@@ -232,15 +236,13 @@ class LossWindow:
         """Make scales and fractions current, on the device: one copy."""
         current = torch.stack([self.state.scale.clamp(max=UNSEEN), self.state.inlier_fraction]).float()
         self.shared = float(current[0, 0]), float(current[1, 0])
-        """Scale and inlier fraction of losses without groups: numbers, which need no copy."""
         self.current = torch.cat([current, torch.tensor([[UNSEEN], [0.0]])], 1).to(self.pending.device)
-        """Scale (first row) and fraction (second) of each group; the last has weight 1, and is no group's."""
 
     def _observe(self, used: Tensor, counts: Tensor, distinct: int) -> None:
-        """Show each estimator the losses of its group, or of all groups if there is one for all."""
+        """Show each estimator the losses of its group, or a shared one those of all groups."""
         is_shared = len(self.estimators) < self.groups
         for turn, estimator in enumerate(self.estimators):
-            # Fits of mixtures take turns, so that no update takes long, and several groups share the time of two.
+            # Mixtures are fitted in turn, so that no update takes long; several groups share the time of two.
             period = ESTIMATE_EVERY * max(len(self.estimators) // 2, 1)
             if isinstance(estimator, FromLosses) and (self.rounds + turn * ESTIMATE_EVERY // 2) % period:
                 continue
@@ -282,8 +284,7 @@ class LossWindow:
         if self.num_groups not in (None, groups):
             raise ValueError(f"window.counts has {groups} groups, but num_groups = {self.num_groups}")
         new = copy.copy(self)
-        new.bits, new.counts = bits_for(groups), counts
-        new.rounds = int(state.read("rounds", torch.int64, ()))
+        new.counts, new.rounds = counts, int(state.read("rounds", torch.int64, ()))
         new.pending = state.read("pending", torch.int32, (groups * bins + 1,)).to(self.pending.device)
         new.state = AlternationState(
             state.read("target", torch.float64, (groups,), low=0.0, high=1.0),
@@ -301,7 +302,7 @@ class LossWindow:
 
 
 def _restore(estimators: list[FractionEstimator], state: State) -> None:
-    """Restore each estimator that has a state and finds one; a given fraction has none, and stays given."""
+    """Restore each estimator whose state was saved; a given fraction has none, and stays given."""
     for number, estimator in enumerate(estimators):
         part = state.part(f"estimator.{number}")
         saved = {name: part.tensor(name) for name in part.names()}
@@ -313,8 +314,8 @@ def _restore(estimators: list[FractionEstimator], state: State) -> None:
 
 
 def _has_shifted(new: Tensor, old: Tensor) -> bool:
-    """Whether new losses are of another unit than older ones, by the counts of both."""
-    if float(new.sum()) < FEWEST or float(old.sum()) < FEWEST:
+    """Whether new losses are in another unit than older ones, by the counts of both."""
+    new, old = new.cumsum(0), old.cumsum(0)
+    if min(float(new[-1]), float(old[-1])) < FEWEST:
         return False
-    distance = new.cumsum(0) / new.sum() - old.cumsum(0) / old.sum()
-    return float(distance.abs().max()) > SHIFTED
+    return float((new / new[-1] - old / old[-1]).abs().max()) > SHIFTED
