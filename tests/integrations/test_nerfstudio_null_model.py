@@ -25,11 +25,11 @@ def test_outliers_are_expected_to_add_their_weighted_null_errors():
     robust = Robust("truncated", 0.75, warmup=0, update_every=1)
     robust(torch.arange(1.0, 101.0))  # The scale is such that 0.75 of the losses have weight 1.
     errors = torch.tensor([[10.0, 200.0], [30.0, 400.0]])
-    expected = torch.tensor(10.0 + 30.0) / 4
+    expected = 0.25 * torch.tensor(10.0 + 30.0) / 4
     torch.testing.assert_close(expected_outlier_loss(robust, errors, None, 0.7), expected)
     # A pixel that was an outlier at all its visits is one now; one without a past counts by its null error.
     past = torch.tensor([[torch.nan, torch.nan], [1000.0, 1000.0]])
-    expected = torch.tensor(10.0) / 4
+    expected = 0.25 * torch.tensor(10.0) / 4
     torch.testing.assert_close(expected_outlier_loss(robust, errors, past, 0.7), expected)
 
 

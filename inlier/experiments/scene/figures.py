@@ -27,7 +27,6 @@ LABELS = {
     "adaptive-gm": "Adaptive GM",
     "adaptive-t-gm": "Adaptive-T GM",
     "robust": "robust-nerfacto",
-    "robust-preferring": "robust-nerfacto, preferring clean pixels",
     "robust-geman-mcclure": "robust-nerfacto, soft kernel throughout",
     "robust-truncated": "robust-nerfacto, hard kernel throughout",
     "robustnerf": "RobustNeRF",

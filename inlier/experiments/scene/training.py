@@ -41,7 +41,6 @@ class SceneMethod:
         held: Whether weights are held for some steps (AAA_T).
         gradient_factor: From the norm of all gradients, and the limit of the settings, to their factor.
         only_clean: Whether it trains on clean pixels only: the oracle.
-        prefers: Whether half of the rays prefer pixels that fitted the scene before.
     """
 
     rule: Literal["adaptive", "robustnerf", "both", "none"] = "none"
@@ -50,7 +49,6 @@ class SceneMethod:
     held: bool = False
     gradient_factor: Callable[[Tensor, float], Tensor] | None = None
     only_clean: bool = False
-    prefers: bool = False
 
 
 METHODS = {
@@ -62,8 +60,6 @@ METHODS = {
     "adaptive-t-gm": SceneMethod("adaptive", "geman-mcclure", given_fraction=True, held=True),
     # Out of the box: no prior knowledge.
     "robust": SceneMethod("adaptive"),
-    # The same, with more rays through pixels that fitted before.
-    "robust-preferring": SceneMethod("adaptive", prefers=True),
     # The same, with one kernel throughout.
     "robust-geman-mcclure": SceneMethod("adaptive", "geman-mcclure"),
     "robust-truncated": SceneMethod("adaptive", "truncated"),
@@ -89,8 +85,17 @@ class SceneResult:
     artifacts: dict[str, Tensor]
 
 
+Watch = Callable[[int, Any, Mapping[str, Any], Mapping[str, Any]], None]
+"""Called after each step with its number (1, 2, ...), the pipeline, the outputs of its rays and their batch."""
+
+
 def train_scene(
-    method: SceneMethod, scene: Path, rate: float, seed: int, settings: Mapping[str, Any]
+    method: SceneMethod,
+    scene: Path,
+    rate: float,
+    seed: int,
+    settings: Mapping[str, Any],
+    watch: Watch | None = None,
 ) -> SceneResult:
     """Train Nerfacto on a corrupted scene, and evaluate it on clean held-out images.
 
@@ -100,6 +105,7 @@ def train_scene(
         rate: The rate of corruption.
         seed: Seeds the corruption and the training.
         settings: Settings of a preset; see :mod:`inlier.experiments.scene.experiment`.
+        watch: What is to see each step.
     """
     with quiet():
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -107,7 +113,7 @@ def train_scene(
         torch.manual_seed(seed)
         config, clean = _configuration(method, scene, rate, seed, settings)
         pipeline = config.pipeline.setup(device=device)
-        scores = _fit(pipeline, config, method, settings)
+        scores = _fit(pipeline, config, method, settings, watch)
         views = _views(pipeline, settings["held_out"])
         names = ("psnr", "ssim", "lpips")
         metrics = {name: statistics.fmean(view[name] for view in views) for name in names}
@@ -129,7 +135,7 @@ def _configuration(
     configure_data(manager, scene, settings["layout"], settings["largest_side"])
     clean = clean_fraction(corrupt_images(manager, settings["corruption"], rate, seed, method.only_clean))
     model = config.pipeline.model
-    model.rule, model.prefer_inliers = method.rule, method.prefers
+    model.rule = method.rule
     if method.kernel is not None:
         model.kernel = method.kernel
     if method.held:
@@ -160,7 +166,9 @@ def _base(settings: Mapping[str, Any]) -> Any:
     return config
 
 
-def _fit(pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str, Any]) -> dict[str, float]:
+def _fit(
+    pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str, Any], watch: Watch | None
+) -> dict[str, float]:
     """Train; return precision and recall of the weights over the last part, and the estimated fraction."""
     from nerfstudio.engine.callbacks import TrainingCallbackAttributes, TrainingCallbackLocation
     from nerfstudio.engine.optimizers import Optimizers
@@ -173,7 +181,7 @@ def _fit(pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str,
     callbacks = pipeline.get_training_callbacks(
         TrainingCallbackAttributes(optimizers=optimizers, grad_scaler=scaler, pipeline=pipeline, trainer=None)
     )
-    corrupted = _record_corrupted(pipeline)
+    batches = _record_batches(pipeline)
     sums = torch.zeros(3, dtype=torch.float64)
     pipeline.train()
     for step in range(steps):
@@ -181,7 +189,7 @@ def _fit(pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str,
             callback.run_callback_at_location(step, TrainingCallbackLocation.BEFORE_TRAIN_ITERATION)
         optimizers.zero_grad_all()
         with torch.autocast(device.type, enabled=mixed):
-            _, losses, _ = pipeline.get_train_loss_dict(step)
+            outputs, losses, _ = pipeline.get_train_loss_dict(step)
             loss = functools.reduce(torch.add, losses.values())
         scaler.scale(loss).backward()
         if method.gradient_factor is not None:
@@ -197,30 +205,32 @@ def _fit(pipeline: Any, config: Any, method: SceneMethod, settings: Mapping[str,
             scheduler.step()
         for callback in callbacks:
             callback.run_callback_at_location(step, TrainingCallbackLocation.AFTER_TRAIN_ITERATION)
+        batch = batches.pop()
         if step >= int((1 - SCORED_PART) * steps):
-            sums += _weight_sums(pipeline.model.last_kept, corrupted.pop())
-        corrupted.clear()
+            sums += _weight_sums(pipeline.model.last_kept, batch["corrupted"].reshape(-1))
+        if watch is not None:
+            watch(step + 1, pipeline, outputs, batch)
     weight, clean_weight, clean = sums.tolist()
     robust = pipeline.model.robust
     return {
         "precision": clean_weight / weight if weight else math.nan,
         "recall": clean_weight / clean if clean else math.nan,
-        "estimated_fraction": math.nan if robust is None else float(pipeline.model.clean_fraction),
+        "estimated_fraction": math.nan if robust is None else float(robust.inlier_fraction),
     }
 
 
-def _record_corrupted(pipeline: Any) -> list[Tensor]:
-    """Return a list to which the data manager appends which rays of each batch are corrupted."""
-    corrupted: list[Tensor] = []
+def _record_batches(pipeline: Any) -> list[dict[str, Any]]:
+    """Return a list to which the data manager appends each batch."""
+    batches: list[dict[str, Any]] = []
     next_train = pipeline.datamanager.next_train
 
     def recording_next_train(step: int) -> Any:
         rays, batch = next_train(step)
-        corrupted.append(batch["corrupted"].reshape(-1))
+        batches.append(batch)
         return rays, batch
 
     pipeline.datamanager.next_train = recording_next_train
-    return corrupted
+    return batches
 
 
 def _weight_sums(weights: Tensor | None, corrupted: Tensor) -> Tensor:

@@ -29,7 +29,6 @@ from inlier.integrations.nerfstudio._null_model import (
     null_errors,
     remembered_losses,
 )
-from inlier.integrations.nerfstudio._pixel_sampler import EVENLY_DRAWN
 from inlier.integrations.nerfstudio._pixels import PixelIndex
 from inlier.nn import Robust
 
@@ -68,9 +67,6 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     null_correction: bool = True
     """Whether the loss that outliers are expected to add is subtracted, where the fraction is auto and hold is
     1: else many outliers draw all colours towards their mean, whence no weights lead back."""
-    prefer_inliers: bool = False
-    """Whether half of the rays go through pixels that fitted the scene before, where the fraction is auto and pixels
-    are drawn in the process of the model (not by nerfstudio's parallel data manager)."""
     image_gains: bool = False
     """Whether each image has a gain for each colour, fitted after robust_warmup: its exposure. For images of which some
     are exposed wrongly; where all are alike, the gains of neighbours drift with the scene."""
@@ -78,12 +74,6 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     """Quantile of errors below which RobustNeRF's rule takes a pixel for an inlier."""
     robust_patch: int = 16
     """Side of the patches that are sampled where the rule is robustnerf or both."""
-
-    @property
-    def is_preferring(self) -> bool:
-        """Whether rays prefer pixels that fitted the scene before."""
-        is_estimated = self.rule == "adaptive" and self.inlier_fraction == "auto"
-        return self.prefer_inliers and is_estimated and self.hold == 1
 
     @property
     def needs_patches(self) -> bool:
@@ -105,7 +95,6 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
     config: RobustNerfactoModelConfig
     camera_sizes: Tensor
     error_threshold: Tensor
-    null_sums_of_pixels: Tensor
 
     def populate_modules(self) -> None:
         """Set the fields and modules of Nerfacto, and what weights the rays."""
@@ -114,8 +103,6 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         # Height and width of each training image, 0 while they are unknown.
         self.register_buffer("camera_sizes", torch.zeros(self.num_train_data, 2, dtype=torch.int64))
         self.register_buffer("error_threshold", torch.tensor(math.inf))
-        # The state of null_model_of_pixels in a checkpoint.
-        self.register_buffer("null_sums_of_pixels", torch.tensor([1.0, 1.0, 0.0]))
         self.last_kept: Tensor | None = None
         """The weights of the rays of the last training batch, in its order."""
         self._pixels: PixelIndex | None = None
@@ -139,15 +126,11 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         config = self.config
         self.robust: Robust | None = None
         self.null_model: SceneNullModel | None = None
-        """The fraction of clean rays, which weights follow from."""
-        self.null_model_of_pixels: SceneNullModel | None = None
-        """The fraction of clean pixels, that of rays which were drawn evenly; None if all are."""
         if config.rule not in ("adaptive", "both"):
             return
         kernel = current_kernel(config.kernel)
         if config.inlier_fraction == "auto":
             self.null_model = SceneNullModel(kernel)
-            self.null_model_of_pixels = SceneNullModel(kernel) if config.is_preferring else None
         self.robust = Robust(
             kernel,
             self.null_model or config.inlier_fraction,
@@ -190,8 +173,7 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
             index = None if self._pixels is None else self._pixels.of(batch["indices"]).to(target.device)
             image = batch["indices"][:, 0].to(target.device)
             exposed, target = target, self._exposed_as_usual(target, prediction, image)
-            evenly_drawn = batch.get(EVENLY_DRAWN)
-            losses["rgb_loss"] = self._colour_loss(prediction, target, index, evenly_drawn, metrics_dict)
+            losses["rgb_loss"] = self._colour_loss(prediction, target, index, metrics_dict)
             if self.image_gains is not None and self.last_kept is not None:
                 self.image_gains.observe(prediction, exposed, self.last_kept, image)
         return losses
@@ -207,7 +189,6 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         prediction: Tensor,
         target: Tensor,
         index: Tensor | None,
-        evenly_drawn: Tensor | None,
         metrics_dict: dict[str, Any] | None,
     ) -> Tensor:
         """Return the weighted mean squared error of the rays, corrected by the null model if there is one."""
@@ -221,15 +202,10 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         loss = torch.dot(weights, errors) / len(errors)
         if null_model is not None and robust is not None:
             null, partners = null_errors(prediction, target, weights)
-            even = slice(None) if evenly_drawn is None else evenly_drawn.to(errors.device)
             if is_corrected:
-                past = None if remembered is None else remembered[partners][even]
-                added = expected_outlier_loss(robust, null[even], past, self.config.running_mean)
-                # Outliers among the preferred rays are few, and have colours that fit.
-                loss = loss - (1 - self.clean_fraction) * added * (len(errors[even]) / len(errors))
+                past = None if remembered is None else remembered[partners]
+                loss = loss - expected_outlier_loss(robust, null, past, self.config.running_mean)
             null_model.compare(errors, null)
-            if self.null_model_of_pixels is not None:
-                self.null_model_of_pixels.compare(errors[even], null[even])
         if metrics_dict is not None:
             metrics_dict |= self._metrics(weights, errors.detach())
         return loss
@@ -252,32 +228,8 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         kept_error = torch.dot(weights, errors) / weights.sum()
         numbers = {"kept_fraction": weights.mean(), "psnr_kept": -10 * kept_error.log10()}
         if self.robust is not None:
-            numbers |= {"scale": self.robust.scale, "inlier_fraction": self.clean_fraction}
+            numbers |= {"scale": self.robust.scale, "inlier_fraction": self.robust.inlier_fraction}
         return numbers
-
-    @property
-    def clean_fraction(self) -> Tensor:
-        """The current fraction of clean pixels; 1 if rays are not weighted by it."""
-        if self.null_model_of_pixels is not None:
-            return self.null_model_of_pixels.mean
-        return torch.ones(()) if self.robust is None else self.robust.inlier_fraction
-
-    @torch.no_grad()
-    def ray_weights(self, places: Tensor) -> Tensor | None:
-        """Return the weights of pixels by what is remembered of them; None before the warm-up is over.
-
-        Args:
-            places: Pixels as (image, y, x), [n, 3].
-
-        Returns:
-            Weights; that of a pixel that was never seen is the fraction of clean rays.
-        """
-        robust = self.robust
-        if robust is None or self._pixels is None or not robust.is_warm:
-            return None
-        losses = remembered_losses(robust, self._pixels.of(places))
-        weights = robust.kernel.slope(losses / robust.scale.to(losses))
-        return torch.where(losses.isnan(), robust.inlier_fraction.to(weights), weights)
 
     @torch.no_grad()
     def pixel_weights(self, camera: int) -> Tensor | None:
@@ -323,12 +275,10 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         Args:
             step: Unused; callbacks get it.
         """
-        robust, pixels = self.robust, self.null_model_of_pixels
+        robust = self.robust
         if self.config.kernel != GRADUATED or robust is None or not robust.is_warm:
             return
-        if pixels is not None:
-            pixels.average()
-        if not isinstance(robust.kernel, type(HARD)) and float(self.clean_fraction) > MAJORITY:
+        if not isinstance(robust.kernel, type(HARD)) and float(robust.inlier_fraction) > MAJORITY:
             robust.change_kernel(HARD)
 
     def _show_weights(self, every: int, step: int) -> None:
@@ -339,11 +289,6 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
                 name="Train Images/weights", image=shades[..., None].expand(-1, -1, 3), step=step
             )
 
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        if self.null_model_of_pixels is not None:
-            self.null_sums_of_pixels.copy_(self.null_model_of_pixels.state_dict()["sums"])
-        super()._save_to_state_dict(*args, **kwargs)
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         # The checkpoint knows which images its pixels belong to; a viewer, say, may have loaded smaller ones.
         if prefix + "camera_sizes" in state_dict:
@@ -352,5 +297,3 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         if self.robust is not None and label is not None and self.config.kernel == GRADUATED:
             self.robust.change_kernel(current_kernel(GRADUATED, label))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        if self.null_model_of_pixels is not None:
-            self.null_model_of_pixels.load_state_dict({"sums": self.null_sums_of_pixels})

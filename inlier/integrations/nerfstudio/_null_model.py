@@ -44,11 +44,7 @@ class SceneNullModel(NullModel):
         super().__init__(1 - 1 / ESTIMATE_OVER, kernel.weight_floor + SMALLEST_FRACTION)
 
     def observe(self, histogram: LossHistogram) -> None:
-        """Average over processes, which all update at the same step."""
-        self.average()
-
-    def average(self) -> None:
-        """Average over processes, all of which must do it at the same step: then their estimates are equal."""
+        """Average over processes, which all update at the same step: then their estimates are equal."""
         processes = world_size()
         sums = self.state_dict()["sums"]
         # Before the first comparison there is nothing to average, and no device to do it on.
@@ -94,7 +90,7 @@ def remembered_losses(robust: Robust, index: Tensor) -> Tensor:
 def expected_outlier_loss(
     robust: Robust, errors: Tensor, remembered: Tensor | None, running_mean: float
 ) -> Tensor:
-    """Return what an outlier is expected to add to the loss: the mean of null errors, weighted as rays are.
+    """Return what outliers are expected to add to the mean loss: null errors, weighted as rays are.
 
     Args:
         robust: What weights the rays.
@@ -104,12 +100,12 @@ def expected_outlier_loss(
         running_mean: The share of the old mean in the new one.
 
     Example:
-        >>> expected_outlier_loss(Robust(), torch.ones(4, 8), None, 0.7)  # all have weight 1 so far
-        tensor(1.)
+        >>> expected_outlier_loss(Robust(), torch.ones(4, 8), None, 0.7)  # all are inliers so far
+        tensor(0.)
     """
     evidence = errors.detach().float()
     if remembered is not None:
         mean = torch.lerp(evidence, remembered, running_mean)
         evidence = torch.where(mean.isnan(), evidence, mean)
     weights = robust.kernel.slope(evidence / robust.scale).to(errors.dtype)
-    return (weights * errors).mean()
+    return (1 - robust.inlier_fraction) * (weights * errors).mean()

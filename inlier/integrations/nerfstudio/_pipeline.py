@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from nerfstudio.data.pixel_samplers import PatchPixelSamplerConfig, PixelSamplerConfig
+from nerfstudio.data.pixel_samplers import PatchPixelSamplerConfig
 from nerfstudio.pipelines.base_pipeline import VanillaPipeline, VanillaPipelineConfig
 
 from inlier.integrations.nerfstudio._hash_grid import quicken
-from inlier.integrations.nerfstudio._pixel_sampler import (
-    PreferringPixelSampler,
-    PreferringPixelSamplerConfig,
-)
 
 __all__ = ["RobustPipeline", "RobustPipelineConfig"]
 
@@ -37,14 +33,9 @@ class RobustPipeline(VanillaPipeline):  # type: ignore[misc]
             )
         if config.model.needs_patches:
             _sample_patches(config.datamanager, config.model.robust_patch)
-        elif config.model.is_preferring and type(config.datamanager.pixel_sampler) is PixelSamplerConfig:
-            config.datamanager.pixel_sampler = PreferringPixelSamplerConfig()
         _let_checkpoints_hold_numbers()
         super().__init__(config, device, *args, **kwargs)
         self.model.know_images(self.datamanager.train_dataset.cameras)
-        sampler = getattr(self.datamanager, "train_pixel_sampler", None)
-        if isinstance(sampler, PreferringPixelSampler):
-            sampler.weights_of = self.model.ray_weights
         if device == "cpu":
             quicken(self.model)
 

@@ -21,7 +21,6 @@ import inlier.integrations.nerfstudio as plugin
 from inlier.integrations.nerfstudio import _robust_nerf as robust_nerf
 from inlier.integrations.nerfstudio._configs import robust_nerfacto, robust_nerfacto_tiny
 from inlier.integrations.nerfstudio._model import MOST_PIXELS, RobustNerfactoModelConfig
-from inlier.integrations.nerfstudio._pixel_sampler import EVENLY_DRAWN
 
 FOX = Path(__file__).parents[4] / "shared" / "data" / "fox"
 needs_fox = pytest.mark.skipif(not FOX.is_dir(), reason=f"needs the scene in {FOX}")
@@ -218,39 +217,6 @@ def test_the_kernel_becomes_hard_after_the_warm_up_where_most_pixels_are_inliers
 
 
 @needs_fox
-def test_half_of_the_rays_prefer_pixels_that_fitted_the_scene_before(tmp_path):
-    settings = {"prefer_inliers": True, "robust_warmup": 2, "update_every": 1}
-    pipeline = trainer_of(tiny(tmp_path, rays=256, **settings)).pipeline
-    model, manager = pipeline.model, pipeline.datamanager
-    _, batch = manager.next_train(0)
-    assert bool(batch[EVENLY_DRAWN].all())  # before the warm-up is over
-    for _ in range(3):
-        one_step(pipeline)
-    # All pixels of every other image fitted, no pixel of the others did; half of all are inliers.
-    model.null_model.load_state_dict({"sums": torch.tensor([0.5, 0.25, 100.0])})
-    even_image = torch.cat([torch.full((h * w,), n % 2 == 0) for n, (h, w) in enumerate(model.camera_sizes)])
-    model.robust.refresh(torch.where(even_image, 0.0, 1e6))
-    _, batch = manager.next_train(4)
-    evenly_drawn = batch[EVENLY_DRAWN]
-    assert evenly_drawn.tolist() == [True] * 128 + [False] * 128
-    assert len(batch["image"]) == 256
-    fitted = batch["indices"][:, 0] % 2 == 0
-    assert bool(fitted[~evenly_drawn].all())
-    assert 0.3 < float(fitted[evenly_drawn].float().mean()) < 0.7
-    image = manager.train_dataset[int(batch["indices"][-1, 0])]["image"]
-    row, column = batch["indices"][-1, 1:].tolist()
-    assert torch.equal(batch["image"][-1, :3], image[row, column, :3])
-
-
-@needs_fox
-@pytest.mark.parametrize("settings", [{}, {"prefer_inliers": True, "inlier_fraction": 0.5}])
-def test_rays_are_drawn_evenly_where_none_are_preferred(tmp_path, settings):
-    pipeline = trainer_of(tiny(tmp_path, robust_warmup=0, **settings)).pipeline
-    _, batch = pipeline.datamanager.next_train(0)
-    assert EVENLY_DRAWN not in batch
-
-
-@needs_fox
 def test_images_are_compared_without_their_exposure_once_the_warm_up_is_over(tmp_path):
     pipeline = trainer_of(tiny(tmp_path, robust_warmup=1, image_gains=True)).pipeline
     model = pipeline.model
@@ -285,18 +251,16 @@ def test_a_kernel_that_is_named_stays(tmp_path):
 
 @needs_fox
 @pytest.mark.parametrize(
-    ("rule", "fraction", "kernel", "prefer"),
+    ("rule", "fraction", "kernel"),
     [
-        ("adaptive", "auto", "Truncated()", False),
-        ("adaptive", "auto", "Truncated()", True),
-        ("adaptive", 0.6, "GemanMcClure()", False),
-        ("robustnerf", "auto", None, False),
+        ("adaptive", "auto", "Truncated()"),
+        ("adaptive", 0.6, "GemanMcClure()"),
+        ("robustnerf", "auto", None),
     ],
 )
-def test_a_checkpoint_brings_everything_back(tmp_path, monkeypatch, rule, fraction, kernel, prefer):
+def test_a_checkpoint_brings_everything_back(tmp_path, monkeypatch, rule, fraction, kernel):
     monkeypatch.setattr("inlier.integrations.nerfstudio._model.HARDEN_EVERY", 5)
     settings = {"rule": rule, "inlier_fraction": fraction, "rays": 512, "update_every": 2, "robust_warmup": 2}
-    settings["prefer_inliers"] = prefer
     first = trainer_of(tiny(tmp_path, steps=6, **settings))
     first.train()
     (checkpoint,) = tmp_path.rglob("*.ckpt")
@@ -315,8 +279,6 @@ def test_a_checkpoint_brings_everything_back(tmp_path, monkeypatch, rule, fracti
         if fraction == "auto":
             assert new.null_model.estimate() == old.null_model.estimate()
             assert new.null_model.estimate().value < 1
-            assert torch.equal(new.clean_fraction, old.clean_fraction)
-            assert float(new.clean_fraction) < 1
     second.train()
     assert second.step == 7
 
