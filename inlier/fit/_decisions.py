@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from inlier.fit._csv import csv_rows, csv_text
 from inlier.fit._outputs import write_table
 from inlier.fit._record import TableRun, read_run
 from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
-from inlier.fit._written import MARKS, split_number
+from inlier.fit._written import MARKS, duration, split_number
 
 __all__ = ["Decision", "apply_decisions", "fix_table", "read_decisions"]
 
@@ -138,9 +139,16 @@ def _same(cell: Any, given: str) -> bool:
 
 
 def _converted(decision: Decision, kind: Any) -> Any:
+    """Return what a cell of a type becomes: an integer is the nearest one to what a model suggests."""
+    text = decision.value.strip()
     try:
+        if pa.types.is_integer(kind) and not text.lstrip("+-").isdecimal():
+            return pa.scalar(round(float(text)), kind).as_py()
+        if pa.types.is_duration(kind):
+            seconds = duration(text)
+            return timedelta(seconds=seconds if seconds == seconds else float(text))
         return pa.scalar(decision.value).cast(kind).as_py()
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
         raise InputError(
             f"decisions: row {decision.row} cannot become {quoted(decision.value)}: the column holds {kind}"
         ) from None

@@ -162,6 +162,7 @@ def _table(findings: Findings) -> dict[str, Any]:
                     [_short(d.column), _short(d.value), _short(d.usual), _json_number(d.score)]
                     for d in suspect.deviations
                 ],
+                "numbers": suspect.numbers and [_json_number(value) for value in suspect.numbers],
                 "image": "" if suspect.image is None else base64.b64encode(suspect.image).decode(),
             }
             for suspect in suspects

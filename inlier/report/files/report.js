@@ -11,6 +11,7 @@
 
   const suspects = data.suspects.map((s, rank) => ({
     ...s, rank, probability: number(s.probability), loss: number(s.loss),
+    numbers: s.numbers && s.numbers.map(number),
     deviations: s.deviations.map(([column, value, usual, score]) => ({column, value, usual, score: number(score)})),
   }));
 
@@ -50,8 +51,8 @@
   const columns = [
     {name: data.numbered, key: s => s.row, draw: opener, first: 1},
     {name: "Image", draw: s => (s.image ? thumbnail(s) : cell("")), used: s => s.image, kind: "unlabelled"},
-    {name: "Given", key: s => s.given, draw: s => cell(s.given), used: s => s.given !== "", first: 1},
-    {name: "Suggested", key: s => s.suggested, draw: s => cell(s.suggested), used: s => s.suggested !== "", first: 1},
+    {name: "Given", key: s => (s.numbers ? s.numbers[0] : s.given), draw: s => cell(s.given), used: s => s.given !== "", first: 1},
+    {name: "Suggested", key: s => (s.numbers ? s.numbers[1] : s.suggested), draw: s => cell(s.suggested), used: s => s.suggested !== "", first: 1},
     {name: "Inlier probability", key: s => s.probability, draw: drawProbability, first: 1},
     {name: "Loss", key: s => s.loss, draw: s => cell(format(s.loss)), first: -1, kind: "figure"},
     {name: "Largest deviation", key: s => (s.deviations.length ? s.deviations[0].score : NaN), draw: drawDeviation,
