@@ -29,6 +29,8 @@ MAX_DEVIATIONS = 8
 UNUSUAL = 1.0
 """Deviations that are shown are larger than this: most values are no farther from the middle."""
 MAX_CELL_LENGTH = 200
+MAX_DIGITS = 12
+"""Longer numbers are rounded beside what is usual; among the values of a row they are as in the file."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,10 @@ def describe_suspects(
             continue
         for position, (usual, score) in enumerate(_deviations(values, first, column.kind)):
             if score > UNUSUAL:
-                found[position].append(Deviation(column.name, texts[column.name][position], usual, score))
+                cell = texts[column.name][position]
+                if column.kind == "number" and len(cell) > MAX_DIGITS:
+                    cell = _value(values.iloc[first[position]], column.kind)
+                found[position].append(Deviation(column.name, cell, usual, score))
     suspects = []
     head = ranking.table.slice(0, len(first)).to_pylist()
     if target.task == "classification":

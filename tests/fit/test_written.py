@@ -244,6 +244,12 @@ def spelled(labels):
     return in_one_spelling(np.array(labels, object), np.full(len(labels), np.nan))
 
 
+def test_an_input_in_several_currencies_is_text_and_says_so():
+    reading = read([f"{'$€'[k % 2]}{k}.50" for k in range(60)])
+    assert reading.column.kind == "text"
+    assert "numbers in several units ('$', '€') are read as text" in reading.notes[0]
+
+
 def test_spellings_of_a_class_are_one_class_and_reported():
     labels = ["NY"] * 50 + ["ny"] * 3 + ["N.Y."] * 2 + ["LA"] * 40 + ["Boston"] * 60 + ["Bostn", "BOSTON"]
     merged, notes = spelled(labels)
