@@ -60,7 +60,7 @@ def read_decisions(path: Path) -> list[Decision]:
         >>> path = Path(tempfile.mkdtemp(), "decisions.csv")
         >>> _ = path.write_text("row,decision,given,value\\n7,fix,cat,dog\\n9,drop,cat,\\n")
         >>> read_decisions(path)[0]
-        Decision(row=7, action='fix', given='cat', value='dog')
+        Decision(row=7, action='fix', given='cat', value='dog', file='')
     """
     table = inspect_table(path)
     check_columns(table, ["row", "decision"], "decisions")
