@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -423,12 +424,20 @@ def _load(name: str) -> Experiment:
     return load(name)
 
 
+def _given(error: typer.BadParameter) -> str:
+    """Return what was given for the option of a usage error, which not every message of typer says."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    pairs = [*pairwise(sys.argv), *(tuple(word.split("=", 1)) for word in sys.argv if "=" in word)]
+    values = [pair[1] for pair in pairs if pair[0] in names]
+    return f", not {values[-1]!r}" if values and repr(values[-1]) not in error.format_message() else ""
+
+
 def main() -> None:
     """Run the command line; a usage error is one line and exit code 2, never a traceback."""
     try:
         code = app(prog_name="inlier", standalone_mode=False)
     except UsageError as error:
-        typer.echo(f"inlier: {error.format_message()} (see inlier --help)", err=True)
+        typer.echo(f"inlier: {error.format_message()}{_given(error)} (see inlier --help)", err=True)
         code = 2
     except typer.Abort:
         typer.echo("inlier: stopped", err=True)

@@ -75,13 +75,42 @@ def decode(content: bytes, size: int | None = None, enlarge: bool = True) -> np.
         with Image.open(io.BytesIO(content)) as image:
             # Cameras write how they were held beside the pixels.
             upright = image if size is None else ImageOps.exif_transpose(image)
-            rgb = upright.convert("RGB")
+            rgb = _as_rgb(upright)
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ValueError("not an image that can be read") from error
     side = size if enlarge or size is None else min(size, *rgb.size)
     if side is not None and rgb.size != (side, side):
         rgb = ImageOps.fit(rgb, (side, side), Image.Resampling.LANCZOS)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def _as_rgb(image: Any) -> Any:
+    """Return an image in RGB, where Pillow's own conversion loses it.
+
+    Pixels of more than 8 bits would all be white: they are stretched from the smallest to the largest. What is
+    transparent would have any colour, mostly black: it is white.
+
+    Example:
+        >>> import numpy as np
+        >>> from PIL import Image
+        >>> scan = Image.fromarray(np.array([[1000, 2000, 3000]], dtype=np.uint16))
+        >>> np.asarray(_as_rgb(scan))[0, :, 0].tolist()
+        [0, 127, 255]
+        >>> _as_rgb(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    from PIL import Image
+
+    if image.mode.startswith(("I", "F")):
+        pixels = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
+        low, high = pixels.min(), pixels.max()
+        return Image.fromarray((255 * (pixels - low) / max(high - low, 1e-12)).astype(np.uint8)).convert(
+            "RGB"
+        )
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image.convert("RGB")
 
 
 def read_parquet(path: Path, rows: int | None = None) -> Images:

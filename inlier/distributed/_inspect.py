@@ -105,8 +105,8 @@ def _columns(sample: pa.Table, options: TableFitOptions, folder: Folder) -> Colu
         {},
         unused | dict.fromkeys(options.drop, "dropped by --drop"),
         notes,
-        find_leaks(frame, target.values, found, target.task),
+        find_leaks(frame, target.given, found, target.task),
         suspects,
         [],
     )
-    return Columns(sample.take(target.rows), spec, frame, target.values, plan, vectorizer, table)
+    return Columns(sample.take(target.rows), spec, frame, target.given, plan, vectorizer, table)

@@ -204,7 +204,24 @@ def infer_column(name: str, values: Any) -> Reading:
                     notes=(f"{', '.join(words)} taken as missing",) if words else (),
                 )
                 return _with_sentinels(reading) if column.kind == "number" else reading
-    return Reading(Column(name, "text"), values)
+    return Reading(Column(name, "text"), values, notes=_unconverted(texts[: MANY_TEXTS**2]))
+
+
+def _unconverted(texts: list[str]) -> tuple[str, ...]:
+    """Return a note if texts are numbers in units that are not converted into each other.
+
+    Example:
+        >>> _unconverted(["$5", "€7", "$8"]), _unconverted(["$5", "a word", "€7"])
+        (("numbers in several units ('$', '€') are read as text: write them in one",), ())
+    """
+    numbers = [written.split_number(text) for text in texts]
+    read = [number for number in numbers if number is not None and not number.remark]
+    units = sorted({number.unit for number in read if number.unit})
+    if not 1 < len(units) <= MANY_TEXTS or len(read) <= READABLE * len(numbers):
+        return ()
+    return (
+        f"numbers in several units ({', '.join(map(quoted, units))}) are read as text: write them in one",
+    )
 
 
 def _cells(count: int) -> str:

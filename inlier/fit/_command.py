@@ -10,7 +10,7 @@ from typing import Literal
 from inlier._errors import InputError, quoted
 from inlier.fit._common import FitSummary, Progress
 from inlier.fit._image_data import holds_images
-from inlier.fit._tables import Limits, inspect_table
+from inlier.fit._tables import Limits, first_table, inspect_table
 
 __all__ = ["default_output_folder", "plan_fit"]
 
@@ -62,12 +62,11 @@ def plan_fit(
     if holds_images(data, drop):
         if data.is_dir():
             if target is not None:
-                nested = next(data.rglob("*.parquet"), None)
-                if nested is not None:
-                    raise InputError(
-                        f"{quoted(data)} has Parquet files only in its subfolders; name one, like "
-                        f"{quoted(nested.parent)}"
-                    )
+                found = first_table(data)
+                if found:
+                    raise InputError(f"{quoted(data)} is a folder without Parquet files; name {found}")
+                if not any(data.iterdir()):
+                    raise InputError(f"{quoted(data)} is an empty folder; name a table")
                 raise InputError(
                     f"target {quoted(target)}: {quoted(data)} is a folder of classes; omit --target"
                 )
@@ -77,7 +76,6 @@ def plan_fit(
             f"task {quoted(task)}": task not in ("auto", "classification"),
             f"model {quoted(model)}": model is not None,
             "drop": bool(drop),
-            "decisions": decisions is not None,
             f"errors {quoted(errors)}": errors != "target",
         }
         for option, given in unsupported.items():
@@ -86,7 +84,7 @@ def plan_fit(
         from inlier.fit import _image_fit
 
         images = _image_fit.ImageFitOptions(
-            data, out, target or "label", epochs, inlier_fraction, seed, overwrite, encoder
+            data, out, target or "label", epochs, inlier_fraction, seed, overwrite, encoder, decisions
         )
         return _image_fit.STEPS, partial(_image_fit.fit_images, images)
     if epochs is not None:

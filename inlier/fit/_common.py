@@ -65,7 +65,7 @@ def describe_estimate(
         ('result', 'Cannot tell how many of 12 rows are wrong. Only 12 losses.')
     """
     number = f"{estimate.value:.3f}"
-    if estimate.standard_error > 0:
+    if estimate.standard_error >= 0.0005:
         number += f" ± {estimate.standard_error:.3f}"
     status = verdict(estimate)
     number += {"trusted": "", "untrusted": ", not trusted", "given": ", given"}[status.status]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,9 +19,12 @@ from inlier.fit._csv import csv_rows, csv_text
 from inlier.fit._outputs import write_table
 from inlier.fit._record import TableRun, read_run
 from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
-from inlier.fit._written import MARKS, split_number
+from inlier.fit._written import MARKS, duration, split_number
 
-__all__ = ["Decision", "apply_decisions", "fix_table", "read_decisions"]
+if TYPE_CHECKING:
+    from inlier.fit._image_data import ImageSet
+
+__all__ = ["Decision", "apply_decisions", "apply_to_images", "fix_table", "read_decisions"]
 
 ACTIONS = ("keep", "fix", "drop")
 MAX_BYTES = 100_000_000
@@ -35,16 +39,18 @@ class Decision:
         action: ``keep``, ``fix`` or ``drop``.
         given: The target in the table when this was decided; empty if unknown.
         value: The target that it gets, if it is fixed.
+        file: The name of an image, whose number changes when files come and go.
     """
 
     row: int
     action: str
     given: str = ""
     value: str = ""
+    file: str = ""
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """Return the decisions of a CSV file with the columns ``row``, ``decision``, ``given`` and ``value``.
+    """Return the decisions of a CSV file: its columns are ``row``, ``decision``, ``given``, ``value`` and ``file``.
 
     Raises:
         InputError: If a line is not a decision, or a row has two.
@@ -54,11 +60,11 @@ def read_decisions(path: Path) -> list[Decision]:
         >>> path = Path(tempfile.mkdtemp(), "decisions.csv")
         >>> _ = path.write_text("row,decision,given,value\\n7,fix,cat,dog\\n9,drop,cat,\\n")
         >>> read_decisions(path)[0]
-        Decision(row=7, action='fix', given='cat', value='dog')
+        Decision(row=7, action='fix', given='cat', value='dog', file='')
     """
     table = inspect_table(path)
     check_columns(table, ["row", "decision"], "decisions")
-    names = [name for name in ("row", "decision", "given", "value") if name in table.names]
+    names = [name for name in ("row", "decision", "given", "value", "file") if name in table.names]
     found: dict[int, Decision] = {}
     for place, entry in enumerate(read_columns(table, names, Limits(gigabytes=MAX_BYTES / 1e9)).to_pylist()):
         number, action = str(entry["row"] or ""), str(entry["decision"] or "")
@@ -72,7 +78,8 @@ def read_decisions(path: Path) -> list[Decision]:
             raise InputError(f"{line}: row {number} is to be fixed, but no value is given")
         if int(number) in found:
             raise InputError(f"{line}: row {number} was decided before")
-        found[int(number)] = Decision(int(number), action, unescaped(entry.get("given") or ""), value)
+        given, file = (unescaped(entry.get(name) or "") for name in ("given", "file"))
+        found[int(number)] = Decision(int(number), action, given, value, file)
     return list(found.values())
 
 
@@ -124,6 +131,52 @@ def apply_decisions(
     return cells.set_column(cells.schema.get_field_index(target), target, fixed), dropped
 
 
+def apply_to_images(data: ImageSet, decisions: Sequence[Decision]) -> tuple[ImageSet, list[Any]]:
+    """Return images with fixed labels and without the dropped ones, and the names of the others that were decided.
+
+    Args:
+        data: Images with their labels.
+        decisions: What was decided.
+
+    Raises:
+        InputError: If there is no such image or class, or a label is not what it was when this was decided.
+    """
+    places = {name: place for place, name in enumerate(data.names)}
+    classes, labels = data.images.class_names, data.images.labels.clone()
+    dropped: dict[int, str] = {}
+    names = []
+    for decision in decisions:
+        name: Any = decision.row
+        if data.kind == "file":
+            name = decision.file or next(iter(data.names[decision.row : decision.row + 1]), decision.row)
+        if name not in places:
+            raise InputError(f"decisions: there is no usable image {quoted(name)}")
+        place = places[name]
+        given = classes[labels[place]]
+        if decision.given not in ("", given):
+            raise InputError(
+                f"decisions: the label of {quoted(name)} is {quoted(given)}, and was {quoted(decision.given)} when "
+                "this was decided: the images have changed"
+            )
+        if decision.action == "drop":
+            dropped[place] = f"row {name}" if data.kind == "index" else name
+            continue
+        if decision.action == "fix":
+            if decision.value not in classes:
+                raise InputError(
+                    f"decisions: {quoted(name)} cannot become {quoted(decision.value)}; the classes are "
+                    f"{', '.join(map(quoted, classes[:8]))}{' ...' if len(classes) > 8 else ''}"
+                )
+            labels[place] = classes.index(decision.value)
+        names.append(name)
+    some = [place for place in range(len(labels)) if place not in dropped]
+    if len(set(labels[some].tolist())) < 2:
+        raise InputError("decisions: they leave images of one class only; nothing can be learned")
+    images = replace(data.images, pixels=data.images.pixels[some], labels=labels[some])
+    skipped = data.skipped | dict.fromkeys(dropped.values(), "dropped, as decided")
+    return replace(data, images=images, names=[data.names[place] for place in some], skipped=skipped), names
+
+
 def _same(cell: Any, given: str) -> bool:
     """Return whether a cell is what it was: the same text, or the same number."""
     if not given or cell is None or str(cell).strip() == given.strip():
@@ -138,9 +191,16 @@ def _same(cell: Any, given: str) -> bool:
 
 
 def _converted(decision: Decision, kind: Any) -> Any:
+    """Return what a cell of a type becomes: an integer is the nearest one to what a model suggests."""
+    text = decision.value.strip()
     try:
+        if pa.types.is_integer(kind) and not text.lstrip("+-").isdecimal():
+            return pa.scalar(round(float(text)), kind).as_py()
+        if pa.types.is_duration(kind):
+            seconds = duration(text)
+            return timedelta(seconds=seconds if seconds == seconds else float(text))
         return pa.scalar(decision.value).cast(kind).as_py()
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
         raise InputError(
             f"decisions: row {decision.row} cannot become {quoted(decision.value)}: the column holds {kind}"
         ) from None
@@ -162,7 +222,9 @@ def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[P
     """
     run = read_run(folder)
     if not isinstance(run, TableRun):
-        raise InputError(f"{quoted(folder)} is a fit of images; move or delete the files yourself")
+        raise InputError(
+            f"{quoted(folder)} is a fit of images; inlier fit --decisions honours what was decided"
+        )
     if not Path(run.data).exists():
         raise InputError(
             f"{quoted(run.data)}, which {quoted(folder)} was fitted to, does not exist; run inlier fix in the folder "

@@ -29,6 +29,7 @@ from inlier.fit._common import (
     no_progress,
     record_estimate,
 )
+from inlier.fit._decisions import apply_to_images, read_decisions
 from inlier.fit._encoders import is_image_encoder
 from inlier.fit._heads import save_head, train_head
 from inlier.fit._image_data import ImageSet, join_reasons, read_labelled
@@ -79,6 +80,7 @@ class ImageFitOptions:
         seed: The seed of all randomness.
         overwrite: Whether an earlier output is replaced.
         encoder: A pretrained encoder; None to train a network from scratch.
+        decisions: A file of decisions about images, which are honoured.
     """
 
     data: Path
@@ -89,6 +91,7 @@ class ImageFitOptions:
     seed: int = 0
     overwrite: bool = False
     encoder: str | None = None
+    decisions: Path | None = None
 
 
 def fit_images(options: ImageFitOptions, progress: Progress = no_progress) -> FitSummary:
@@ -117,7 +120,11 @@ def fit_images(options: ImageFitOptions, progress: Progress = no_progress) -> Fi
     encoder = None if options.encoder is None else load_image_encoder(options.encoder)
     progress("reading the images")
     data = read_labelled(options.data, options.label, None if encoder is None else encoder.size)
+    decided: list[Any] = []
+    if options.decisions is not None:
+        data, decided = apply_to_images(data, read_decisions(options.decisions))
     result = _train(options, data, progress) if encoder is None else _encode(options, encoder, data, progress)
+    result = replace(result, table=_approved_last(result.table, data.kind, decided))
     table = result.table
     findings = _findings(options, data, result)
     record = _record(options, data, result)
@@ -303,6 +310,16 @@ def _ranking(data: ImageSet, order: Any, probability: Any, loss: Any, suggested:
     )
 
 
+def _approved_last(table: pa.Table, kind: str, names: list[Any]) -> pa.Table:
+    """Return a ranking in which images that a person has looked at are not suspect, and come last."""
+    approved = pc.is_in(table[kind], pa.array(names, table[kind].type))
+    probability = pc.if_else(approved, 1.0, table["inlier_probability"])
+    table = table.set_column(
+        table.schema.get_field_index("inlier_probability"), "inlier_probability", probability
+    )
+    return pa.concat_tables([table.filter(pc.invert(approved)), table.filter(approved)])
+
+
 def _findings(options: ImageFitOptions, data: ImageSet, result: _Result) -> Findings:
     """Return the content of the report: labels that are unlikely, or for which another is suggested."""
     facts = result.facts | {
@@ -392,6 +409,7 @@ def _record(options: ImageFitOptions, data: ImageSet, result: _Result) -> dict[s
         "data": str(options.data),
         "label": None if data.kind == "file" else options.label,
         "seed": options.seed,
+        "decisions": None if options.decisions is None else str(options.decisions),
         "images": len(data.images),
         "classes": list(data.images.class_names),
         "size": data.images.pixels.shape[-1],

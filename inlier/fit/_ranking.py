@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from inlier.fit._columns import Array, Column
 from inlier.fit._pipeline import CATEGORIES, RobustFit
+from inlier.fit._tables import is_text
 from inlier.fit._targets import Target
 from inlier.fit._words import telling_words
 from inlier.report import Deviation, Suspect
@@ -28,6 +29,8 @@ MAX_DEVIATIONS = 8
 UNUSUAL = 1.0
 """Deviations that are shown are larger than this: most values are no farther from the middle."""
 MAX_CELL_LENGTH = 200
+MAX_DIGITS = 12
+"""Longer numbers are rounded beside what is usual; among the values of a row they are as in the file."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def rank_rows(
         "index": rows,
         "inlier_probability": probability[order],
         "loss": losses[order],
-        "given": target.values[order],
+        "given": target.given[order],
         "suggested": suggested[order],
     }
     return Ranking(order, pa.table({name: pa.array(values) for name, values in columns.items()}))
@@ -125,11 +128,18 @@ def describe_suspects(
             continue
         for position, (usual, score) in enumerate(_deviations(values, first, column.kind)):
             if score > UNUSUAL:
-                found[position].append(Deviation(column.name, texts[column.name][position], usual, score))
+                cell = texts[column.name][position]
+                if column.kind == "number" and len(cell) > MAX_DIGITS:
+                    cell = _value(values.iloc[first[position]], column.kind)
+                found[position].append(Deviation(column.name, cell, usual, score))
     suspects = []
     head = ranking.table.slice(0, len(first)).to_pylist()
     if target.task == "classification":
-        labels = [[entry[name] for entry in head] for name in ("given", "suggested")]
+        spelled = dict(zip(target.given, target.values, strict=True))  # As the model knows them.
+        labels = [
+            [spelled.get(entry["given"], entry["given"]) for entry in head],
+            [entry["suggested"] for entry in head],
+        ]
         for column in columns:
             if column.kind == "text":
                 words = telling_words(pipeline, column.name, reported[column.name].to_pylist(), *labels)
@@ -139,9 +149,13 @@ def describe_suspects(
     errors = np.sqrt(np.maximum(losses, 0.0))
     typical = 1.4826 * float(np.median(errors)) or 1.0
     for position, entry in enumerate(head):
-        given, suggested = _text(entry["given"]), _text(entry["suggested"])
+        given, suggested = texts[target.name][position], _text(entry["suggested"])
         deviations = list(found[position])
+        numbers = None
         if target.task == "regression":
+            numbers = float(entry["given"]), float(entry["suggested"])
+            if is_text(cells.schema.field(target.name).type):
+                suggested = written_number(target.column, numbers[1])
             deviations.append(Deviation(target.name, given, suggested, float(errors[position]) / typical))
         deviations = [item for item in deviations if np.isfinite(item.score)]
         deviations.sort(key=lambda item: -item.score)
@@ -154,6 +168,7 @@ def describe_suspects(
                 suggested,
                 {name: texts[name][position] for name in texts if name != target.name},
                 deviations[:MAX_DEVIATIONS],
+                numbers=numbers,
             )
         )
     return suspects
@@ -179,6 +194,19 @@ def _deviations(values: pd.Series[Any], rows: Array, kind: str) -> list[tuple[st
     distance = np.nan_to_num(np.abs(numbers[rows] - median) / spread)
     usual = f"{_value(low, kind)} to {_value(high, kind)}"
     return [(usual, float(far)) for far in distance]
+
+
+def written_number(column: Column, value: float) -> str:
+    """Return a number as the texts of its column have it, so that it can be written there.
+
+    Example:
+        >>> written_number(Column("price", "number", ","), 472.834), written_number(Column("took", "duration"), 4950.0)
+        ('472,834', '1:22:30')
+    """
+    if column.kind != "duration":
+        return _text(value).replace(".", column.decimal)
+    minutes, seconds = divmod(round(abs(value)), 60)
+    return f"{'-' if value < 0 else ''}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def _value(value: Any, kind: str) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "check_columns",
     "check_type",
     "exceeds",
+    "first_table",
     "inspect_table",
     "is_text",
     "is_vector",
@@ -42,6 +43,7 @@ COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 """Compressions by the first bytes of a file."""
 SHEET_ROWS = 10
 """A sheet with fewer rows, or one column, is a note if a larger one follows."""
+CSV_NAMES = (".csv", ".tsv", ".txt")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
@@ -65,7 +67,9 @@ def inspect_table(path: Path, encoding: str | None = None) -> TableFile:
     if path.is_dir():
         parts = parquet_parts(path)
         if not parts:
-            raise InputError(f"{quoted(path)} is a folder without Parquet files; name a table")
+            raise InputError(
+                f"{quoted(path)} is a folder without Parquet files; name {first_table(path) or 'a table'}"
+            )
         return _checked(TableFile(path, "parquet", tuple(parquet_schema(parts[0]).names)))
     head, complete = _head(path)
     compression = next((name for start, name in COMPRESSIONS.items() if head.startswith(start)), None)
@@ -82,14 +86,25 @@ def inspect_table(path: Path, encoding: str | None = None) -> TableFile:
         return _checked(TableFile(path, "parquet", tuple(parquet_schema(path).names)))
     if names[0] in SHEETS:
         return _checked(_inspect_sheet(path))
-    if not {".csv", ".tsv", ".txt"} & set(names[: 2 if compression else 1]):
+    if not set(CSV_NAMES) & set(names[: 2 if compression else 1]):
+        remedy = "rename it if it is one of these, or else convert it to one"
         raise InputError(
             f"{quoted(path)} is not a Parquet file, and its name ends neither in .csv, .tsv or .txt (with .gz, "
-            ".zst or .bz2, if compressed) nor in .xlsx, .xls or .ods"
+            f".zst or .bz2, if compressed) nor in .xlsx, .xls or .ods; {remedy}"
         )
     return _checked(
         inspect_csv(TableFile(path, "csv", (), compression=compression), head, complete, encoding)
     )
+
+
+def first_table(folder: Path) -> str:
+    """Return the first table of a folder that is no folder of Parquet files, quoted; an empty string if none."""
+    ends = (*CSV_NAMES, *SHEETS)
+    found = (path for path in sorted(folder.rglob("*")) if set(path.suffixes[-2:]) & {*ends, ".parquet"})
+    first = next((path for path in found if path.is_file() and not path.name.startswith(".")), None)
+    if first is None:
+        return ""
+    return quoted(first.parent if first.suffix == ".parquet" else first)
 
 
 def _head(path: Path) -> tuple[bytes, bool]:
@@ -110,6 +125,11 @@ def _checked(table: TableFile) -> TableFile:
     path, counts = table.path, Counter(table.names)
     if len(table.names) > MAX_COLUMNS:
         raise InputError(f"{quoted(path)} has {len(table.names):,} columns; the maximum is {MAX_COLUMNS:,}")
+    if max(counts.values(), default=0) > 1 and all(map(is_number, table.names)):
+        raise InputError(
+            f"{quoted(path)} has no header: its first line holds numbers; put a line with the names of the columns "
+            "above it"
+        )
     for name, count in counts.items():
         if count > 1:
             raise InputError(f"{quoted(path)} has {count} columns named {quoted(name)}; rename them")
@@ -118,9 +138,11 @@ def _checked(table: TableFile) -> TableFile:
 
 def parquet_parts(folder: Path) -> list[Path]:
     """Return the Parquet files of a folder, by name."""
-    return sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in (".parquet", ".pq") and path.is_file()
-    )
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"folder {quoted(folder)} cannot be read: {error.strerror}") from None
+    return [path for path in entries if path.suffix.lower() in (".parquet", ".pq") and path.is_file()]
 
 
 def exceeds(data: Path, limits: Limits, drop: Collection[str] = ()) -> bool:

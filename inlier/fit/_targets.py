@@ -37,7 +37,8 @@ class Target:
         task: What it is a target for.
         content: What its values are, in words.
         type: The type of its values, as Arrow calls it.
-        values: float64, or class labels as text.
+        values: float64, or class labels as text; spellings of one class are one label.
+        given: The same as they are in the table.
         rows: Positions of the rows that have a target.
         total: The number of all rows.
         dropped: How many of these somebody decided to drop.
@@ -50,6 +51,7 @@ class Target:
     content: str
     type: str
     values: Array
+    given: Array
     rows: Array
     total: int
     suspects: list[SuspectCell] = field(default_factory=list)
@@ -66,7 +68,12 @@ class Target:
         kept = ~np.isin(self.rows, list(dropped))
         cells = [cell for cell in self.suspects if cell.position not in dropped]
         return replace(
-            self, values=self.values[kept], rows=self.rows[kept], suspects=cells, dropped=len(dropped)
+            self,
+            values=self.values[kept],
+            given=self.given[kept],
+            rows=self.rows[kept],
+            suspects=cells,
+            dropped=len(dropped),
         )
 
 
@@ -101,12 +108,21 @@ def infer_target(name: str, column: Any, task: str) -> Target:
     boolean = pa.types.is_boolean(column.type)
     texts = kind in ("text", "yes/no") or boolean
     present = np.asarray(column.is_valid().to_numpy())
-    if not texts:
+    if kind == "yes/no":  # Words that stand for a missing answer are none; other words are, if an odd one.
+        named = [cell.position for cell in reading.suspects]
+        present = ~np.isnan(reading.values) | np.isin(np.arange(len(present)), named)
+    elif not texts:
         present = ~np.isnan(reading.values)
     rows = np.flatnonzero(present)
     _check_rows(name, len(rows))
     labels = np.asarray(column.cast(pa.string()).to_numpy(), dtype=object) if texts else reading.values
-    values = labels[rows]
+    given = labels[rows]
+    notes, suspects = reading.notes, list(reading.suspects)
+    values = given
+    if texts:
+        answers = reading.values[rows] if kind == "yes/no" else np.full(len(rows), np.nan)
+        values, variants = in_one_spelling(given, answers)
+        notes += variants
     distinct = np.unique(values.astype(str) if texts else values)
     if len(distinct) == 1:
         raise InputError(
@@ -121,18 +137,17 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         integers = bool((distinct == np.round(distinct)).all())
         few = integers and len(distinct) <= min(MAX_INTEGER_CLASSES, len(rows) / ROWS_PER_CLASS)
         chosen = "classification" if task == "classification" or (task == "auto" and few) else "regression"
-        content = f"{len(distinct):,} distinct {'integers' if integers else 'numbers'}"
-    notes, suspects = reading.notes, list(reading.suspects)
+        words = "durations, in seconds" if kind == "duration" else "integers" if integers else "numbers"
+        content = f"{len(distinct):,} distinct {words}{str(reading.column).removeprefix(kind)}"
     if chosen == "classification":
         if not texts:
-            values = _as_text(values)
+            values = given = _as_text(values)
         _check_classes(name, values)
-        notes += spelling_variants(values)
         known = {cell.position for cell in suspects}
-        reasons = misspelled(values)
+        reasons = misspelled(given)
         suspects += [
             SuspectCell(int(row), name, label, reasons[label])
-            for row, label in zip(rows, values, strict=True)
+            for row, label in zip(rows, given, strict=True)
             if label in reasons and int(row) not in known
         ]
     return Target(
@@ -141,6 +156,7 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         content,
         _label_type(kind, values) if chosen == "classification" else "double",
         values,
+        given,
         rows,
         len(column),
         suspects,
@@ -148,35 +164,55 @@ def infer_target(name: str, column: Any, task: str) -> Target:
     )
 
 
-def spelling_variants(labels: Array) -> tuple[str, ...]:
-    """Return the classes that differ only in case, blanks and punctuation, each with its spellings, in words.
+def in_one_spelling(labels: Array, answers: Array) -> tuple[Array, tuple[str, ...]]:
+    """Return labels with each class in its most frequent spelling, and which classes have several, in words.
+
+    One class are answers of one meaning, and labels that differ only in case, blanks and punctuation. Two letters in
+    another case are reported, but kept apart: ``Aa`` and ``aa`` may be genotypes.
+
+    Args:
+        labels: Texts.
+        answers: Their meaning, 1 or 0, if they are answers; else NaN.
 
     Example:
         >>> import numpy as np
-        >>> spelling_variants(np.array(["NY", "NY", "N.Y.", "ny", "LA"], dtype=object))
-        ("one class in 3 spellings: 'NY' (2), 'N.Y.' (1), 'ny' (1)",)
+        >>> labels = np.array(["Bonn", "Bonn", "bonn ", "NY", "NY", "N.Y.", "ny"], dtype=object)
+        >>> in_one_spelling(labels, np.full(7, np.nan))[0].tolist()
+        ['Bonn', 'Bonn', 'Bonn', 'NY', 'NY', 'NY', 'ny']
+        >>> print(*in_one_spelling(labels, np.full(7, np.nan))[1], sep="\\n")
+        one class in 2 spellings: 'Bonn' (2), 'bonn ' (1)
+        one class in 3 spellings: 'NY' (2), 'N.Y.' (1), 'ny' (1); 'ny' is kept apart
     """
-    names, counts = np.unique(labels.astype(str), return_counts=True)
-    groups: dict[str, list[tuple[str, int]]] = {}
-    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
-        groups.setdefault(_letters(name), []).append((name, count))
-    found = []
-    for spellings in groups.values():
-        if len(spellings) > 1:
-            spellings.sort(key=lambda entry: -entry[1])
-            each = ", ".join(f"{quoted(name)} ({count:,})" for name, count in spellings)
-            found.append(f"one class in {len(spellings)} spellings: {each}")
-    return tuple(found)
+    names, first, counts = np.unique(labels.astype(str), return_index=True, return_counts=True)
+    groups: dict[Any, list[tuple[str, int]]] = {}
+    for name, meaning, count in zip(names.tolist(), answers[first], counts.tolist(), strict=True):
+        groups.setdefault(_letters(name) if np.isnan(meaning) else meaning, []).append((name, count))
+    usual, found = {}, []
+    for key, spellings in groups.items():
+        if len(spellings) == 1:
+            continue
+        spellings.sort(key=lambda entry: -entry[1])
+        each = ", ".join(f"{quoted(name)} ({count:,})" for name, count in spellings)
+        kinds: dict[Any, str] = {}
+        for name, _ in spellings:
+            short = isinstance(key, str) and len(key) < SHORTEST
+            usual[name] = kinds.setdefault(_letters(name, short) if short else key, name)
+        apart = [quoted(name) for name in list(kinds.values())[1:]]
+        words = f"; {', '.join(apart)} {'is' if len(apart) == 1 else 'are'} kept apart" if apart else ""
+        found.append(f"one class in {len(spellings)} spellings: {each}{words}")
+    merged = [usual.get(label, label) for label in labels]
+    return np.array(merged, dtype=object), tuple(found)
 
 
-def _letters(label: str) -> str:
-    """Return a label without case, and without the blanks and marks that do not tell classes apart.
+def _letters(label: str, case: bool = False) -> str:
+    """Return a label without case, unless that counts, and without the blanks and marks that do not tell classes apart.
 
     Example:
         >>> _letters("N.Y. ") == _letters("ny"), _letters("A-") == _letters("A"), _letters("v1.5") == _letters("v15")
         (True, False, False)
     """
-    return re.sub(r"[\s_.,'’]+(?!\d)|[-/](?=[^\W\d_])", "", label.casefold()) or label
+    folded = label if case else label.casefold()
+    return re.sub(r"[\s_.,'’]+(?!\d)|[-/](?=[^\W\d_])", "", folded) or label
 
 
 def misspelled(labels: Array) -> dict[str, str]:

@@ -53,6 +53,7 @@ class Suspect:
         values: Its cells by column, as text.
         deviations: Its unusual values, most unusual first.
         image: An image of it, the bytes of a PNG file.
+        numbers: ``given`` and ``suggested`` as numbers, where they are texts like "$1,200".
 
     Example:
         >>> Suspect(17, 0.02, 8.1, given="cat", suggested="dog").row
@@ -67,6 +68,7 @@ class Suspect:
     values: Mapping[str, str] = field(default_factory=dict)
     deviations: Sequence[Deviation] = ()
     image: bytes | None = None
+    numbers: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

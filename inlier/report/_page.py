@@ -33,6 +33,12 @@ MAX_COLUMNS = 200
 MAX_PAIRS = 10
 """Pairs of given and suggested labels that are shown."""
 
+FIRST_CELLS = 20
+"""Suspect cells that are shown before the reader asks for more."""
+
+LONG_FACT = 24
+"""Facts of more characters have a line of their own."""
+
 LISTED_WITHOUT_SCRIPT = 30
 """Suspects that are listed where scripts are disabled."""
 
@@ -111,6 +117,7 @@ def render(findings: Findings) -> str:
             for given, label, count in findings.confusion[:MAX_PAIRS]
         ],
         brief=[(s, short_number(s.inlier_probability)) for s in findings.suspects[:LISTED_WITHOUT_SCRIPT]],
+        first_cells=FIRST_CELLS,
         data=_embedded(_table(findings)),
     )
 
@@ -119,10 +126,13 @@ def _numbers(values: Any) -> Tensor:
     return torch.as_tensor(values).detach().double().cpu().reshape(-1)
 
 
-def _facts(findings: Findings, losses: Tensor, doubtful: int, scored: int) -> list[tuple[str, str]]:
+def _facts(
+    findings: Findings, losses: Tensor, doubtful: int, scored: int
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the facts below the headline: short ones side by side, then long ones line by line."""
     estimate = findings.estimate
     fraction = percent(estimate.value)
-    if estimate.standard_error > 0:
+    if estimate.standard_error >= 0.0005:
         fraction = f"{100 * estimate.value:.1f} ± {100 * estimate.standard_error:.1f} %"
     facts = [
         (f"{findings.unit.capitalize()} scored", f"{scored:,}"),
@@ -137,7 +147,10 @@ def _facts(findings: Findings, losses: Tensor, doubtful: int, scored: int) -> li
     infinite = int(losses.isinf().sum())
     if infinite:
         facts.append(("Infinite losses", f"{infinite:,}"))
-    return [*facts, *findings.facts.items()]
+    facts += findings.facts.items()
+    short = [(name, value) for name, value in facts if len(value) <= LONG_FACT]
+    long = [(name, value) for name, value in facts if len(value) > LONG_FACT]
+    return [("facts", short), *([("lines", long)] if long else [])]
 
 
 def _table(findings: Findings) -> dict[str, Any]:
@@ -162,6 +175,7 @@ def _table(findings: Findings) -> dict[str, Any]:
                     [_short(d.column), _short(d.value), _short(d.usual), _json_number(d.score)]
                     for d in suspect.deviations
                 ],
+                "numbers": suspect.numbers and [_json_number(value) for value in suspect.numbers],
                 "image": "" if suspect.image is None else base64.b64encode(suspect.image).decode(),
             }
             for suspect in suspects

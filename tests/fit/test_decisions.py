@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from inlier.fit._tables import inspect_table, read_columns
+from inlier.fit._targets import infer_target
 from tests.fit.commands import record_of, refused, succeed, summary_of
 from tests.fit.tables import flowers
 
@@ -112,6 +116,66 @@ def test_a_byte_of_another_encoding_late_in_a_file_is_kept(tmp_path):
     (tmp_path / "decisions.csv").write_text("row,decision,value\n2,fix,44\n")
     succeed("fix", tmp_path / "out", tmp_path / "decisions.csv")
     assert (tmp_path / "a-fixed.csv").read_bytes() == content.replace(b"0,plain,0\n", b"0,plain,44\n", 1)
+
+
+def as_decided_in_the_report(out, action="fix"):
+    """The decision about the suspect with the largest loss, as the button of the report makes it."""
+    page = (out / "report.html").read_text()
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
+    worst = max(data["suspects"], key=lambda suspect: suspect["loss"])
+    frame = pd.DataFrame([{**worst, "decision": action, "value": worst["suggested"]}])
+    return frame[["row", "decision", "given", "value"]]
+
+
+def euros(values):
+    return [f"{value:,.2f} €".translate(str.maketrans(",.", ".,")) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "truth"),
+    [
+        ("a.csv", euros, 182.0),
+        ("a.csv", lambda values: [f"{value / 1000:.3f} k" for value in values], 0.182),
+        ("a.csv", lambda values: [f"{value // 60:.0f}h {value % 60:.0f}m" for value in values], 60 * 182.0),
+        (
+            "a.csv",
+            lambda values: [f"{v / 100:.4f}" if k % 9 else f"{v:.2f} %" for k, v in enumerate(values)],
+            1.82,
+        ),
+        ("a.parquet", lambda values: values.astype(int), 182.0),
+        ("a.parquet", lambda values: pd.to_timedelta(values, "s"), 182.0),
+    ],
+    ids=["decimal comma", "thousands", "duration", "per cent", "integers", "durations of Parquet"],
+)
+def test_what_the_report_suggests_can_be_written_into_the_table(name, written, truth, tmp_path):
+    x = np.arange(60.0)
+    y = 100 + 2 * x + np.sin(x)
+    y[41] = 1e6  # Below it, 100 + 2 x is 182.
+    frame = pd.DataFrame({"x": x, "y": written(y)})
+    path, out = tmp_path / name, tmp_path / "out"
+    frame.to_csv(path, index=False) if name.endswith("csv") else frame.to_parquet(path)
+    succeed("fit", path, "--target", "y", "--out", out, "--inlier-fraction", 0.9)
+    as_decided_in_the_report(out).to_csv(tmp_path / "decisions.csv", index=False)
+    succeed("fix", out, tmp_path / "decisions.csv")
+    fixed = inspect_table(path.with_stem("a-fixed"))
+    target = infer_target("y", read_columns(fixed, ["y"])["y"], "regression")
+    assert target.values[41] == pytest.approx(truth, rel=0.05)
+    succeed(
+        "fit", path, "--target", "y", "--out", tmp_path / "again", "--decisions", tmp_path / "decisions.csv"
+    )
+
+
+def test_decisions_about_true_and_false(tmp_path):
+    x = np.arange(60.0)
+    y = x > 30
+    y[5] = True
+    pd.DataFrame({"x": x, "y": y}).to_parquet(tmp_path / "a.parquet")
+    succeed(
+        "fit", tmp_path / "a.parquet", "--target", "y", "--out", tmp_path / "out", "--inlier-fraction", 0.9
+    )
+    as_decided_in_the_report(tmp_path / "out").to_csv(tmp_path / "decisions.csv", index=False)
+    succeed("fix", tmp_path / "out", tmp_path / "decisions.csv")
+    assert not pd.read_parquet(tmp_path / "a-fixed.parquet")["y"][5]
 
 
 @pytest.mark.parametrize(

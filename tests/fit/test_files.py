@@ -167,11 +167,31 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path):
     assert summary_of(printed)["rows"] == "120"
 
 
-def test_parquet_files_in_subfolders_are_not_images(tmp_path):
+def test_parquet_files_in_subfolders_are_not_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "parts" / "year=2020").mkdir(parents=True)
     line().to_parquet(tmp_path / "parts" / "year=2020" / "a.parquet")
-    message = refused("fit", tmp_path / "parts", "--target", "y", "--out", tmp_path / "out")
-    assert "has Parquet files only in its subfolders; name one" in message
+    assert "is a folder without Parquet files; name 'parts/year=2020'" in refused(
+        "fit", "parts", "--target", "y"
+    )
+
+
+def test_a_folder_of_csv_files_and_an_empty_one_are_no_folder_of_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables").mkdir()
+    assert "is an empty folder; name a table" in refused("fit", "tables", "--target", "y")
+    line().to_csv(tmp_path / "tables" / "b.csv.gz", index=False)
+    message = refused("fit", "tables", "--target", "y")
+    assert "is a folder without Parquet files; name 'tables/b.csv.gz'" in message
+
+
+def test_a_table_without_a_header_is_said_to_have_none(tmp_path):
+    (tmp_path / "a.csv").write_text("0,0,1\n1,2,4\n2,3,5\n")
+    message = refused("fit", tmp_path / "a.csv", "--target", "y", "--out", tmp_path / "out")
+    assert (
+        "has no header: its first line holds numbers; put a line with the names of the columns above"
+        in message
+    )
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from inlier._errors import InputError
 from inlier._vision import networks
@@ -323,3 +324,52 @@ def test_a_network_of_another_size_is_refused(tmp_path):
     save_network(TrainedNetwork(networks.get("compact", 3), "compact", 32, ("a", "b")), tmp_path)
     with pytest.raises(InputError, match="broken"):
         load_network(tmp_path)
+
+
+def test_decisions_about_images_are_honoured(tmp_path):
+    class_folders(tmp_path / "blots", 60)
+    command = ("fit", tmp_path / "blots", "--epochs", 1, "--out")
+    succeed(*command, tmp_path / "first")
+    first = pd.read_parquet(tmp_path / "first" / "suspects.parquet")
+    fixed, dropped, kept = first["file"][:3]
+    given = first["given"][0]
+    other = next(name for name in COLOURS if name != given)
+    decisions = tmp_path / "decisions.csv"
+    # The number of an image changes when files come and go; its name does not.
+    decisions.write_text(
+        f"row,decision,given,value,file\n0,fix,{given},{other},{fixed}\n1,drop,,,{dropped}\n2,keep,,,{kept}\n"
+    )
+    printed = succeed(*command, tmp_path / "second", "--decisions", decisions)
+    assert summary_of(printed)["images"] == "59 (1 skipped)"
+    assert record_of(tmp_path / "second")["skipped"] == {dropped: "dropped, as decided"}
+    second = pd.read_parquet(tmp_path / "second" / "suspects.parquet")
+    assert set(second["file"][-2:]) == {fixed, kept}
+    assert (second["inlier_probability"][-2:] == 1).all()
+    assert second.set_index("file").loc[fixed, "given"] == other
+    for entry, message in (
+        ("0,fix,,violet,red/nothing.png", "there is no usable image 'red/nothing.png'"),
+        (f"0,fix,,violet,{fixed}", "cannot become 'violet'; the classes are 'blue', 'green', 'red'"),
+        (f"0,keep,{other},,{fixed}", f"is '{given}', and was '{other}' when this was decided"),
+        ("9999,drop,,,", "there is no usable image '9999'"),
+    ):
+        decisions.write_text(f"row,decision,given,value,file\n{entry}\n")
+        assert message in refused(*command, tmp_path / "third", "--decisions", decisions)
+
+
+def test_images_of_16_bits_and_with_transparent_parts_keep_what_they_show(tmp_path):
+    grey = np.mgrid[:32, :32][0]
+    for number in range(12):
+        place = tmp_path / "images" / "ab"[number % 2] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if number % 2:
+            Image.fromarray((1000 + 50 * grey).astype(np.uint16)).save(place)
+        else:  # A black disc; the rest is transparent, and black below.
+            layer = np.zeros((32, 32, 4), np.uint8)
+            layer[8:24, 8:24, 3] = 255
+            Image.fromarray(layer, "RGBA").save(place)
+    data = read_labelled(tmp_path / "images")
+    scan, disc = data.images.pixels[-1].float(), data.images.pixels[0].float()
+    assert scan.min() == 0
+    assert 120 < scan.mean() < 135
+    assert disc[:, 0, 0].tolist() == [255, 255, 255]
+    assert disc[:, 16, 16].tolist() == [0, 0, 0]

@@ -63,6 +63,20 @@ def test_a_clean_table_has_no_strong_evidence():
     assert not [cell for cell in found if cell.score > CLAIMED]
 
 
+def test_a_tail_of_large_errors_is_no_claim():
+    # n-grams of the prices predict the usual sizes well, and the others not at all.
+    random = np.random.default_rng(1)
+    size = random.normal(50, 10, 1000)
+    frame = pd.DataFrame(
+        {"price": [f"{'€$'[k % 2]}{v:.2f}" for k, v in enumerate(size)], "size": size.round(1)}
+    )
+    found = scores(frame)
+    assert not [cell for cell in found if cell.score > CLAIMED]
+    frame.loc[7, "size"] = 5000.0
+    assert scores(frame)[0].position == 7
+    assert scores(frame)[0].score > CLAIMED
+
+
 def test_the_command_lists_them(tmp_path):
     frame, _ = people(200)
     frame.loc[7, "city"] = "Atlantis"

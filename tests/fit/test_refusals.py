@@ -69,7 +69,8 @@ def test_columns_of_lists_are_refused_unless_dropped(tmp_path):
 def test_files_that_are_not_tables(tmp_path):
     target = ("--target", "y", "--out", tmp_path / "out")
     assert "does not exist" in refused("fit", tmp_path / "none.csv", *target)
-    assert "omit --target" in refused("fit", tmp_path, *target)
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    assert "omit --target" in refused("fit", tmp_path / "photos", *target)
     (tmp_path / "a.xlsx").write_bytes(b"PK\3\4")
     assert "is not a readable workbook" in refused("fit", tmp_path / "a.xlsx", *target)
     (tmp_path / "a.doc").write_bytes(b"PK\3\4")
@@ -90,6 +91,8 @@ def test_files_that_are_not_tables(tmp_path):
         (["--inlier-fraction", "1.5"], "inlier fraction 1.5 is not in (0, 1]"),
         (["--inlier-fraction", "nan"], "inlier fraction nan is not in (0, 1]"),
         (["--seed", "-1"], "seed -1 is out of range"),
+        (["--seed", "x"], "--seed"),
+        (["--seed=x"], "'x'"),
         (["--drop", "pryce"], "drop 'pryce'"),
         (["--drop", "price"], "the target cannot be dropped"),
         (["--task", "regression", "--target", "city"], "target 'city' holds 2 distinct texts"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from inlier.fit._columns import Column, infer_column, read_column
-from inlier.fit._targets import infer_target, misspelled, spelling_variants
+from inlier.fit._targets import in_one_spelling, infer_target, misspelled
 from inlier.fit._written import century_of, split_date
 
 
@@ -240,18 +240,44 @@ def test_a_target_in_several_currencies_is_refused_with_the_remedy():
         infer_target("price", pa.chunked_array([cells]), "auto")
 
 
-def test_spellings_of_a_class_are_reported():
-    labels = np.array(
-        ["NY"] * 50 + ["ny"] * 3 + ["N.Y."] * 2 + ["LA"] * 40 + ["Boston"] * 60 + ["Bostn"], object
+def spelled(labels):
+    return in_one_spelling(np.array(labels, object), np.full(len(labels), np.nan))
+
+
+def test_an_input_in_several_currencies_is_text_and_says_so():
+    reading = read([f"{'$€'[k % 2]}{k}.50" for k in range(60)])
+    assert reading.column.kind == "text"
+    assert "numbers in several units ('$', '€') are read as text" in reading.notes[0]
+
+
+def test_spellings_of_a_class_are_one_class_and_reported():
+    labels = ["NY"] * 50 + ["ny"] * 3 + ["N.Y."] * 2 + ["LA"] * 40 + ["Boston"] * 60 + ["Bostn", "BOSTON"]
+    merged, notes = spelled(labels)
+    assert notes == (
+        "one class in 2 spellings: 'Boston' (60), 'BOSTON' (1)",
+        "one class in 3 spellings: 'NY' (50), 'ny' (3), 'N.Y.' (2); 'ny' is kept apart",
     )
-    assert spelling_variants(labels) == ("one class in 3 spellings: 'NY' (50), 'ny' (3), 'N.Y.' (2)",)
-    assert misspelled(labels) == {
+    assert set(merged) == {"NY", "ny", "LA", "Boston", "Bostn"}
+    assert misspelled(np.array(labels, object)) == {
+        "BOSTON": "spelled like 'Boston', which is 60 times as frequent",
         "Bostn": "spelled like 'Boston', which is 60 times as frequent",
         "N.Y.": "spelled like 'NY', which is 25 times as frequent",
     }
-    target = infer_target("city", pa.chunked_array([labels.tolist()]), "auto")
-    assert [cell.value for cell in target.suspects] == ["N.Y.", "N.Y.", "Bostn"]
-    assert "3 spellings" in target.notes[0]
+    target = infer_target("city", pa.chunked_array([labels]), "auto")
+    assert [cell.value for cell in target.suspects] == ["N.Y.", "N.Y.", "Bostn", "BOSTON"]
+    assert target.given.tolist() == labels
+    assert target.values[-1] == "Boston"
+
+
+def test_answers_are_one_class_however_they_are_spelled():
+    labels = ["Yes", "Yes", "y", "No", "No", "N"] * 20 + ["unknown"] * 9 + ["perhaps"]
+    target = infer_target("left", pa.chunked_array([labels]), "auto")
+    # What stands for a missing answer is no class; a word that is none is one of its own, and named.
+    assert set(target.values) == {"Yes", "No", "perhaps"}
+    assert len(target.rows) == 121
+    assert [cell.value for cell in target.suspects] == ["perhaps"]
+    with pytest.raises(ValueError, match="is 'Yes' in every row"):
+        infer_target("left", pa.chunked_array([["Yes", "yes"] * 20]), "auto")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +285,7 @@ def test_spellings_of_a_class_are_reported():
 )
 def test_marks_that_tell_classes_apart_are_no_spellings(classes):
     labels = np.array([name for k, name in enumerate(classes) for _ in range(100 if k == 0 else 2)], object)
-    assert not spelling_variants(labels)
+    assert spelled(labels)[0].tolist() == labels.tolist()
     assert not misspelled(labels)
 
 

@@ -296,6 +296,41 @@ def test_decisions_are_downloaded_as_the_file_that_fit_and_fix_take(show, tmp_pa
     ]
 
 
+def test_decisions_about_images_name_their_files(show, tmp_path):
+    from inlier.fit._decisions import Decision, read_decisions
+
+    page = show(findings(unit="images", suspects=[Suspect(7, 0.1, 1.0, "cat", "dog", {"file": "cat/7.png"})]))
+    assert column(page, "file") == ["cat/7.png"]
+    page.locator("tr.suspect").click()
+    page.get_by_role("button", name="Fix").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download decisions").click()
+    download.value.save_as(tmp_path / "decisions.csv")
+    assert read_decisions(tmp_path / "decisions.csv") == [Decision(7, "fix", "cat", "dog", "cat/7.png")]
+
+
+def test_numbers_as_people_write_them_sort_as_numbers(show):
+    prices = [(900.0, "$900"), (1234.0, "$1,234"), (75.0, "$75")]
+    suspects = [Suspect(k, 0.1, 1e9, text, text, numbers=(x, x)) for k, (x, text) in enumerate(prices)]
+    page = show(findings(suspects=suspects))
+    head(page, "Given").get_by_role("button").click()
+    assert column(page, "Given") == ["$75", "$900", "$1,234"]
+    assert column(page, "Loss")[0] == "1 × 10⁹"
+
+
+def test_a_long_text_leaves_the_table_in_the_page_and_most_cells_wait(show):
+    name = "wrong_exchange_rate_for_cash_withdrawal"
+    suspects = [Suspect(k, 0.1, 1.0, name, name, {"text": "word " * 60}) for k in range(3)]
+    cells = [(k, "a_long_name_of_a_column", "x", "y", "not a number") for k in range(50)]
+    page = show(findings(suspects=suspects, cells=cells))
+    assert page.evaluate(
+        "document.querySelector('.scroller').scrollWidth <= document.querySelector('.scroller').clientWidth"
+    )
+    assert page.locator("section[aria-labelledby=cells] tbody tr:visible").count() == 20
+    page.get_by_text("30 more").click()
+    assert page.locator("section[aria-labelledby=cells] tbody tr:visible").count() == 50
+
+
 def test_labels_and_columns_have_tables_of_their_own(show):
     columns = [("size", "number, unit kg", f"3 cells: not a number (row 7: {HOSTILE!r})")]
     page = show(replace(findings(), columns=columns, confusion=[("cat", "dog", 1200), (HOSTILE, "owl", 3)]))

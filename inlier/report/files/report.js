@@ -7,10 +7,11 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = id => document.getElementById(id);
   const number = x => (x === null ? NaN : x === "inf" ? Infinity : x === "-inf" ? -Infinity : x);
-  const grouped = new Intl.NumberFormat("en");
+  const grouped = new Intl.NumberFormat("en", {maximumFractionDigits: 9});
 
   const suspects = data.suspects.map((s, rank) => ({
     ...s, rank, probability: number(s.probability), loss: number(s.loss),
+    numbers: s.numbers && s.numbers.map(number),
     deviations: s.deviations.map(([column, value, usual, score]) => ({column, value, usual, score: number(score)})),
   }));
 
@@ -24,7 +25,9 @@
     if (Number.isNaN(x)) return "–";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
     const size = Math.abs(x);
-    return size !== 0 && (size < 1e-3 || size >= 1e5) ? x.toExponential(2) : String(Number(x.toPrecision(4)));
+    if (size === 0 || (size >= 1e-3 && size < 1e5)) return grouped.format(Number(x.toPrecision(size >= 1000 ? 6 : 4)));
+    const [digits, power] = x.toExponential(2).split("e");
+    return Number(digits) + " × 10" + [...power.replace("+", "")].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join("");
   }
   const formatProbability = p => (Number.isNaN(p) ? "–" : p === 0 || p === 1 ? String(p) : p < 5e-4 ? "< 0.001" : p > 0.9995 ? "> 0.999" : p.toFixed(3));
   function bar(share) {
@@ -50,15 +53,15 @@
   const columns = [
     {name: data.numbered, key: s => s.row, draw: opener, first: 1},
     {name: "Image", draw: s => (s.image ? thumbnail(s) : cell("")), used: s => s.image, kind: "unlabelled"},
-    {name: "Given", key: s => s.given, draw: s => cell(s.given), used: s => s.given !== "", first: 1},
-    {name: "Suggested", key: s => s.suggested, draw: s => cell(s.suggested), used: s => s.suggested !== "", first: 1},
+    {name: "Given", key: s => (s.numbers ? s.numbers[0] : s.given), draw: s => cell(s.given), used: s => s.given !== "", first: 1},
+    {name: "Suggested", key: s => (s.numbers ? s.numbers[1] : s.suggested), draw: s => cell(s.suggested), used: s => s.suggested !== "", first: 1},
     {name: "Inlier probability", key: s => s.probability, draw: drawProbability, first: 1},
     {name: "Loss", key: s => s.loss, draw: s => cell(format(s.loss)), first: -1, kind: "figure"},
     {name: "Largest deviation", key: s => (s.deviations.length ? s.deviations[0].score : NaN), draw: drawDeviation,
       used: s => s.deviations.length, first: -1, kind: "whole"},
-    // Where nothing deviates, texts with a label say, the first value.
+    // Where nothing deviates, texts or files with a label say, the first value.
     {name: data.columns[0], key: s => s.values[0] ?? "", draw: s => cell(s.values[0] ?? ""), first: 1, kind: "whole",
-      used: s => !s.image && s.values[0] && !suspects.some(other => other.deviations.length)},
+      used: s => s.values[0] && !suspects.some(other => other.deviations.length)},
   ].filter(c => !c.used || suspects.some(c.used));
 
   function opener(s) {
@@ -125,8 +128,8 @@
   function definitions(pairs) {
     const list = make("dl");
     for (const [name, value] of pairs) {
-      const pair = make("div");
-      pair.append(make("dt", "", name), make("dd", "", value));
+      const pair = make("div", value.length > 80 ? "long" : "");
+      pair.append(make("dt", "", name), make("dd", "", value === "" ? "–" : value));
       list.append(pair);
     }
     return list;
@@ -140,7 +143,7 @@
   const decisions = new Map();
   const ACTIONS = [["keep", "Keep"], ["fix", "Fix"], ["drop", "Drop"]];
   function decide(s, action, value) {
-    if (action) decisions.set(s.row, {action, given: s.given, value});
+    if (action) decisions.set(s.row, {action, given: s.given, value, file: s.values[data.columns.indexOf("file")] ?? ""});
     else decisions.delete(s.row);
     at("download").disabled = decisions.size === 0;
     at("download").textContent = "Download decisions" + (decisions.size ? " (" + grouped.format(decisions.size) + ")" : "");
@@ -173,9 +176,11 @@
   // Texts that a spreadsheet would evaluate get an apostrophe, as in the other files.
   const quoted = text => '"' + text.replace(/^(?=[=@\t\r\n]|[+-](?![\d.]))/, "'").replaceAll('"', '""') + '"';
   at("download").addEventListener("click", () => {
-    const lines = ["row,decision,given,value"];
+    const file = data.unit === "images" ? data.columns.indexOf("file") : -1;
+    const lines = ["row,decision,given,value" + (file < 0 ? "" : ",file")];
     for (const [row, d] of [...decisions].sort((a, b) => a[0] - b[0])) {
-      lines.push([row, d.action, quoted(d.given), quoted(d.action === "fix" ? d.value : "")].join(","));
+      const cells = [row, d.action, quoted(d.given), quoted(d.action === "fix" ? d.value : "")];
+      lines.push((file < 0 ? cells : [...cells, quoted(d.file)]).join(","));
     }
     const link = make("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], {type: "text/csv"}));
