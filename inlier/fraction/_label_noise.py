@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -81,6 +81,11 @@ NARROW = 0.1
 CAPABLE_FIRST, CAPABLE = 0.5, 0.25
 """Noise is claimed only if the network knows this part of what there is to know of the labels: more in the first epoch,
 in which it changes fast, than later."""
+
+LEAST_PROOF, OBVIOUS = 0.1, 0.3
+"""After the first epoch noise is claimed only if, besides, the given class is this often one of the least likely, as a
+noise rate: a network that learns slowly is confident of mistakes, but its mistakes are plausible. From the second on
+that is enough, however little the network knows."""
 
 WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
@@ -201,6 +206,8 @@ class RateInterval:
         chance: The part that it would agree with by chance, if predictions knew nothing of the labels.
         classes: The number of classes.
         is_out_of_sample: Whether the network was not trained on these labels yet: memorised ones agree.
+        implausible: How often the given class is one of the least likely, as a noise rate; used after the first epoch.
+        proof: The same, less what it has fallen by since the epoch before.
 
     Example:
         >>> round(RateInterval(0.28, 0.32, 0.3, 0.01, 0.6, 0.1, 10).worth, 2)
@@ -215,6 +222,28 @@ class RateInterval:
     chance: float = 0.5
     classes: int = 2
     is_out_of_sample: bool = True
+    implausible: float = 0.0
+    proof: float = 0.0
+
+    @classmethod
+    def of(cls, numbers: list[float]) -> RateInterval:
+        """Return an interval from its fields in order, all of them as numbers."""
+        low, high, rate, error, agreement, chance, classes, is_out_of_sample, *rest = numbers
+        return cls(low, high, rate, error, agreement, chance, int(classes), bool(is_out_of_sample), *rest)
+
+    def after(self, previous: RateInterval) -> RateInterval:
+        """Return what is left of this interval as evidence, after that of the epoch before.
+
+        A network that still learns disagrees with labels less and less. What its disagreement has fallen by since the
+        epoch before may fall once more, so it is subtracted.
+        """
+        if self.is_out_of_sample:
+            return self
+        if previous.is_out_of_sample:
+            return replace(self, low=0.0, proof=0.0)
+        fallen = max(previous.rate - self.rate, 0.0)
+        proof = max(self.implausible - max(previous.implausible - self.implausible, 0.0), 0.0)
+        return replace(self, low=max(self.low - fallen, 0.0), proof=proof)
 
     @property
     def worth(self) -> float:
@@ -225,7 +254,10 @@ class RateInterval:
     def proves_noise(self) -> bool:
         """Whether labels are noisy beyond reasonable doubt."""
         capable = CAPABLE_FIRST if self.is_out_of_sample else CAPABLE
-        return self.low >= NEGLIGIBLE and self.standard_error < NARROW and self.worth >= capable
+        is_narrow = self.low >= NEGLIGIBLE and self.standard_error < NARROW and self.worth >= capable
+        if self.is_out_of_sample:
+            return is_narrow
+        return self.proof >= OBVIOUS or (is_narrow and self.proof >= LEAST_PROOF)
 
     @property
     def proves_clean(self) -> bool:

@@ -22,8 +22,11 @@ from inlier.nn._validation import ABSENT
 __all__ = ["CODES", "ConfidenceWindow", "encode", "window_size"]
 
 CODES = 256
-"""A tag is the preferred class times this, plus 1 + bin + BINS if it is the given one; 0 is no prediction at all. The
-given class is in the upper half of its 64 bits, which is not remembered."""
+"""A tag is the preferred class times this, plus 1 + bin + BINS times its outcome; 0 is no prediction at all. The given
+class is in the upper half of its 64 bits, which is not remembered."""
+
+DISAGREES, AGREES, IMPLAUSIBLE, OUTCOMES = 0, 1, 2, 3
+"""Outcome of a prediction: the given class is another one, the preferred one, or one of the least likely."""
 
 WINDOW, EPOCH_PART = 8192, 3
 """About so many recent predictions count, and in the first epoch no more than this part of it: the network changes."""
@@ -50,15 +53,20 @@ def window_size(samples: int, largest: int) -> int:
     return min(largest, max(samples // EPOCH_PART, 1))
 
 
-def encode(given: Tensor, preferred: Tensor, confidence: Tensor, agrees: Tensor) -> Tensor:
-    """Return tags: the given class, the preferred one, how confident the network is of it, and whether they agree.
+def encode(given: Tensor, preferred: Tensor, confidence: Tensor, outcome: Tensor) -> Tensor:
+    """Return tags: the given class, the preferred one, how confident the network is of it, and the outcome.
 
     Example:
-        >>> encode(torch.tensor([3]), torch.tensor([3]), torch.tensor([0.2]), torch.tensor([True])) % CODES
+        >>> encode(torch.tensor([3]), torch.tensor([3]), torch.tensor([0.2]), torch.tensor([AGREES])) % CODES
         tensor([66])
     """
     bins = (confidence / BIN_WIDTH).nan_to_num(0.0).clamp(0, BINS - 1).long()
-    return (given << 32) + preferred * CODES + 1 + bins + BINS * agrees
+    return (given << 32) + preferred * CODES + 1 + bins + BINS * outcome
+
+
+def least_likely(classes: int) -> int:
+    """Return how many of the least likely classes are implausible ones: a tenth; of fewer than five classes none."""
+    return max(classes // 10, 1) if classes >= 5 else 0
 
 
 class ConfidenceWindow:
@@ -68,7 +76,8 @@ class ConfidenceWindow:
     preferred: if only some classes are noisy, a network is less confident of these, and the most confident predictions
     of all would be of clean classes alone. If that proves neither noise nor clean labels, the network still learns its
     classes, and those that it does not know yet would look noisy by that measure: from then on confidences count as
-    they are, over about an epoch.
+    they are, of each epoch by itself. What the network still learns looks like noise too, but less of it from epoch to
+    epoch: the fall since the epoch before is subtracted from the lower end of the interval.
 
     A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
     one always agrees. So what is proven stays. Without dataset indices epochs are not known, and rates are fitted
@@ -78,8 +87,8 @@ class ConfidenceWindow:
     """
 
     def __init__(self) -> None:
-        self.pending = torch.zeros(1 + 2 * BINS, dtype=torch.int32)
-        self.counts = torch.zeros(2, BINS)
+        self.pending = torch.zeros(1 + OUTCOMES * BINS, dtype=torch.int32)
+        self.counts = torch.zeros(OUTCOMES, BINS)
         # Of each class that is preferred: twice the sum of its confidences, in bins, and their number. Of each class
         # that is given: the sum of weights, in steps.
         self.pending_by_class = torch.zeros(3, PLACES, dtype=torch.int32)
@@ -117,8 +126,12 @@ class ConfidenceWindow:
         # Of predictions, frequencies count only as far as noise could have changed them.
         logits = logits + (frequencies - frequencies.clamp(-MOST_NOISE, MOST_NOISE))
         best, preferred = logits.max(1)
+        outcome = (preferred == given).long()
+        if least_likely(self.classes):
+            likelier = (logits > logits.gather(1, given[:, None])).sum(1)
+            outcome += IMPLAUSIBLE * (likelier >= self.classes - least_likely(self.classes))
         second = logits.scatter_(1, preferred[:, None], -math.inf).amax(1)
-        tags = encode(given, preferred, best - second, preferred == given)
+        tags = encode(given, preferred, best - second, outcome)
         return torch.where((evidence == ABSENT) | evidence.isnan(), 0, tags)
 
     def count(self, tags: Tensor, weights: Tensor) -> None:
@@ -137,7 +150,7 @@ class ConfidenceWindow:
         self.pending_by_class[:2].index_add_(1, place, new.to(torch.int32))
         if self.epoch == 0:
             bins = ((bins + 0.5) * (USUAL_BIN / self.current[0, place])).clamp(max=BINS - 1).long()
-        counted = torch.where(is_prediction, 1 + bins + BINS * (code > BINS), 0)
+        counted = torch.where(is_prediction, 1 + bins + BINS * ((code - 1) // BINS), 0)
         self.pending.index_add_(0, counted, self.pending.new_ones(1).expand(len(tags)))
 
     def _move(self, device: torch.device) -> None:
@@ -151,7 +164,10 @@ class ConfidenceWindow:
             samples: The number of samples; 0 if they have no dataset index.
         """
         copied = torch.cat([self.pending, self.pending_by_class.view(-1)]).cpu().float()
-        new, by_class = copied[1 : 1 + 2 * BINS].view(2, BINS), copied[1 + 2 * BINS :].view(3, -1)
+        new, by_class = (
+            copied[1 : 1 + OUTCOMES * BINS].view(-1, BINS),
+            copied[1 + OUTCOMES * BINS :].view(3, -1),
+        )
         self.pending.zero_()
         self.pending_by_class.zero_()
         total = float(new.sum())
@@ -166,13 +182,18 @@ class ConfidenceWindow:
         self.seen += int(total)
         self.rounds += 1
         before, self.epoch = self.epoch, max(self.seen - 1, 0) // samples if samples else 0
-        if before == 0 < self.epoch:
+        has_ended = before < self.epoch
+        if not self.is_settled:
+            if not samples:
+                is_due = float(self.counts.sum()) >= FEWEST and self.rounds % REFIT_EVERY == 0
+            elif self.epoch == 0:
+                is_due = float(self.counts.sum()) >= size / 2
+            else:
+                is_due = has_ended and before > 0
+            if is_due:
+                self._fit(samples)
+        if has_ended:
             self.counts.zero_()
-        if self.is_settled:
-            return
-        enough = size / 2 if samples else FEWEST
-        if float(self.counts.sum()) >= enough and (samples or self.rounds % REFIT_EVERY == 0):
-            self._fit(samples)
 
     def _fit(self, samples: int) -> None:
         chance = 1 / self.classes
@@ -182,12 +203,29 @@ class ConfidenceWindow:
         is_out_of_sample = self.epoch == 0 and samples > 0
         # Later, memorised labels agree, which hides as much.
         errors = CONFIDENT_ERRORS if is_out_of_sample else 0.0
-        rates = confident_rates(self.counts, self.classes, chance, errors)
-        rates = replace(rates, is_out_of_sample=is_out_of_sample)
+        agrees = self.counts[AGREES]
+        rates = confident_rates(
+            torch.stack([self.counts.sum(0) - agrees, agrees]), self.classes, chance, errors
+        )
+        rates = replace(rates, is_out_of_sample=is_out_of_sample, implausible=self._implausible())
+        rates = rates.after(self.rates)
         if rates.proves_noise and rates.worth < WORTH:
             # Some classes may be noisier than those of the most confident predictions, or their labels memorised.
             rates = replace(rates, high=max(rates.high, 1 - rates.agreement))
         self.rates = rates
+
+    def _implausible(self) -> float:
+        """Return how often the given class is one of the least likely, in a quarter of the most confident predictions.
+
+        Per the part of noisy labels that symmetric noise gives to these classes, so that it is about the noise rate.
+        """
+        least = least_likely(self.classes)
+        if not least:
+            return 0.0
+        total = self.counts.sum(0)
+        confident = total.flip(0).cumsum(0).flip(0) <= max(float(total.sum()) / 4, float(total[-1]))
+        part = float(self.counts[IMPLAUSIBLE, confident].sum() / total[confident].sum().clamp(min=1))
+        return part * (self.classes - 1) / least
 
     @property
     def _is_one_sided(self) -> bool:
@@ -221,19 +259,16 @@ class ConfidenceWindow:
     def restored(self, state: State) -> ConfidenceWindow:
         """Return a window with the state of a checkpoint, or raise ``ValueError`` naming what does not fit."""
         new = ConfidenceWindow()
-        new.pending = state.read("pending", torch.int32, (1 + 2 * BINS,), low=0)
-        new.counts = state.read("counts", torch.float32, (2, BINS), low=0)
+        new.pending = state.read("pending", torch.int32, (1 + OUTCOMES * BINS,), low=0)
+        new.counts = state.read("counts", torch.float32, (OUTCOMES, BINS), low=0)
         new.pending_by_class = state.read("pending_by_class", torch.int32, (3, PLACES), low=0)
         new.by_class = state.read("by_class", torch.float32, (2, PLACES), low=0)
         new.frequencies = state.read("frequencies", torch.float32, (PLACES,), low=0)
         new.current = new._current()
         counters = state.read("seen", torch.int64, (4,), low=0).tolist()
         new.seen, new.rounds, new.epoch, new.classes = counters
-        low, high, rate, error, agreement, chance, classes, is_out_of_sample = state.read(
-            "rates", torch.float64, (8,), low=0
-        ).tolist()
-        new.rates = RateInterval(
-            low, high, rate, error, agreement, chance, int(classes), bool(is_out_of_sample)
+        new.rates = RateInterval.of(
+            state.read("rates", torch.float64, (len(astuple(new.rates)),), low=0).tolist()
         )
         new._move(self.pending.device)
         return new

@@ -49,8 +49,8 @@ class RobustCrossEntropy(RobustModule):
     *S* is the current margin in the first two epochs, then the mean of the visits since the second one, then a running
     mean of them (``running_mean`` is the share m of the old mean). The slope
     a = 1 / (1 - m A) counts the visits in the mean as far as they can be relied on: A is what the network knows of the
-    labels, its agreement with them beyond chance. Where noise shows up after the first epoch only, a = 1: such a network
-    repeats what it was trained on, and its visits count as one.
+    labels, its agreement with them beyond chance. Where noise shows up only after the first epoch, a = 1: such a
+    network repeats what it was trained on, and its visits count as one.
 
     A given fraction is used once A is 1/2, at the latest from the third epoch on.
 

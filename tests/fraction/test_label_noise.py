@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -107,10 +109,25 @@ def test_where_nothing_is_known_labels_count_as_clean():
     assert estimate(values).value == 1
     # A narrow interval of a network that disagrees with most labels says nothing.
     assert estimate(values, RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10)).value == 1
-    # After the first epoch less is asked of it.
-    later = RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10, is_out_of_sample=False)
-    assert estimate(values, later).value == pytest.approx(0.7)
-    assert not estimate(values, later).trusted
+    # After the first epoch less is asked of it, but labels must be implausible, too.
+    for proof, known in ((0.05, 1.0), (0.15, 0.7)):
+        later = RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10, is_out_of_sample=False, proof=proof)
+        assert estimate(values, later).value == pytest.approx(known)
+        assert not estimate(values, later).trusted
+    ignorant = RateInterval(0.0, 0.8, 0.4, 0.2, 0.2, 0.1, 10, is_out_of_sample=False, proof=0.5)
+    assert estimate(values, ignorant).value == pytest.approx(0.7, abs=0.01)
+
+
+def test_what_a_network_still_learns_is_no_noise():
+    """A rate that falls from epoch to epoch may fall once more by as much."""
+    before = RateInterval(0.2, 0.4, 0.3, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.3)
+    now = RateInterval(0.2, 0.3, 0.25, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.2)
+    after = now.after(before)
+    assert (after.low, after.proof) == pytest.approx((0.15, 0.1))
+    assert now.after(replace(before, rate=0.5)).low == 0
+    assert now.after(replace(before, rate=0.1, implausible=0.1)).low == 0.2
+    # What an epoch says for itself is no proof without one to compare it with.
+    assert not now.after(RateInterval()).proves_noise
 
 
 def test_what_may_be_mistakes_of_the_network_itself_is_no_noise():
