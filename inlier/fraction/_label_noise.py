@@ -78,7 +78,7 @@ MOST = 0.8
 NARROW = 0.1
 """... and if the standard deviation of the rate is below this."""
 
-CAPABLE_FIRST, CAPABLE = 0.5, 0.25
+CAPABLE_FIRST, CAPABLE = 0.5, 0.35
 """Noise is claimed only if the network knows this part of what there is to know of the labels: more in the first epoch,
 in which it changes fast, than later."""
 
@@ -234,16 +234,13 @@ class RateInterval:
     def after(self, previous: RateInterval) -> RateInterval:
         """Return what is left of this interval as evidence, after that of the epoch before.
 
-        A network that still learns disagrees with labels less and less. What its disagreement has fallen by since the
-        epoch before may fall once more, so it is subtracted.
+        Labels are less and less implausible to a network that still learns. What the rate of those that are has fallen
+        by since the epoch before may fall once more, so it is subtracted.
         """
-        if self.is_out_of_sample:
+        if self.is_out_of_sample or previous.is_out_of_sample:
             return self
-        if previous.is_out_of_sample:
-            return replace(self, low=0.0, proof=0.0)
-        fallen = max(previous.rate - self.rate, 0.0)
-        proof = max(self.implausible - max(previous.implausible - self.implausible, 0.0), 0.0)
-        return replace(self, low=max(self.low - fallen, 0.0), proof=proof)
+        fallen = max(previous.implausible - self.implausible, 0.0)
+        return replace(self, proof=max(self.implausible - fallen, 0.0))
 
     @property
     def worth(self) -> float:

@@ -76,8 +76,8 @@ class ConfidenceWindow:
     preferred: if only some classes are noisy, a network is less confident of these, and the most confident predictions
     of all would be of clean classes alone. If that proves neither noise nor clean labels, the network still learns its
     classes, and those that it does not know yet would look noisy by that measure: from then on confidences count as
-    they are, of each epoch by itself. What the network still learns looks like noise too, but less of it from epoch to
-    epoch: the fall since the epoch before is subtracted from the lower end of the interval.
+    they are, of each epoch by itself, and it counts how often the given class is one of the least likely, too: the
+    mistakes of a network that learns slowly are confident, but plausible.
 
     A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
     one always agrees. So what is proven stays. Without dataset indices epochs are not known, and rates are fitted

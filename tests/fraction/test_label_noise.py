@@ -119,13 +119,13 @@ def test_where_nothing_is_known_labels_count_as_clean():
 
 
 def test_what_a_network_still_learns_is_no_noise():
-    """A rate that falls from epoch to epoch may fall once more by as much."""
-    before = RateInterval(0.2, 0.4, 0.3, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.3)
-    now = RateInterval(0.2, 0.3, 0.25, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.2)
-    after = now.after(before)
-    assert (after.low, after.proof) == pytest.approx((0.15, 0.1))
-    assert now.after(replace(before, rate=0.5)).low == 0
-    assert now.after(replace(before, rate=0.1, implausible=0.1)).low == 0.2
+    """What has become plausible since the epoch before may go on doing so."""
+    before = RateInterval(0.2, 0.4, 0.3, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.25)
+    now = replace(before, implausible=0.2)
+    assert now.after(before).proof == pytest.approx(0.15)
+    assert now.after(before).proves_noise
+    assert not now.after(replace(before, implausible=0.35)).proves_noise
+    assert now.after(replace(before, implausible=0.1)).proof == 0.2
     # What an epoch says for itself is no proof without one to compare it with.
     assert not now.after(RateInterval()).proves_noise
 
