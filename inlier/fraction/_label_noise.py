@@ -22,6 +22,10 @@ about a quarter of all errors of the network. Its likelihood gives an interval o
 one if no such level is seen. Noise is claimed only if it is proven: if the interval is narrow, all of it lies above
 what clean labels were seen to give, and the network knows something of the labels. Until then labels count as clean.
 
+*What is implausible.* A network from scratch knows too little in its first epoch, and later it was trained on the labels:
+one that learns slowly is confident of mistakes, which looks like noise. But its mistakes are plausible, and noise goes to
+the least likely classes as well (:attr:`RateInterval.implausible`).
+
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
 robust loss kernel by the paper's Definition 1, and the alternation of weights and training steps that of its
@@ -78,14 +82,13 @@ MOST = 0.8
 NARROW = 0.1
 """... and if the standard deviation of the rate is below this."""
 
-CAPABLE_FIRST, CAPABLE = 0.5, 0.35
-"""Noise is claimed only if the network knows this part of what there is to know of the labels: more in the first epoch,
-in which it changes fast, than later."""
+CAPABLE = 0.5
+"""In the first epoch noise is claimed only if the network knows this part of what there is to know of the labels."""
 
-LEAST_PROOF, OBVIOUS = 0.1, 0.3
-"""After the first epoch noise is claimed only if, besides, the given class is this often one of the least likely, as a
-noise rate: a network that learns slowly is confident of mistakes, but its mistakes are plausible. From the second on
-that is enough, however little the network knows."""
+PROOFS = (0.1, 0.35), (0.3, 0.1)
+"""After the first epoch noise is claimed if the given class is this often one of the least likely, as a noise rate, to
+a network that knows this part of what there is to know: the confident mistakes of one that learns slowly are plausible,
+but to one that knows nothing any class is implausible (`python -m benchmarks.label_bench.from_scratch`)."""
 
 WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
@@ -250,11 +253,10 @@ class RateInterval:
     @property
     def proves_noise(self) -> bool:
         """Whether labels are noisy beyond reasonable doubt."""
-        capable = CAPABLE_FIRST if self.is_out_of_sample else CAPABLE
-        is_narrow = self.low >= NEGLIGIBLE and self.standard_error < NARROW and self.worth >= capable
         if self.is_out_of_sample:
-            return is_narrow
-        return self.proof >= OBVIOUS or (is_narrow and self.proof >= LEAST_PROOF)
+            is_narrow = self.low >= NEGLIGIBLE and self.standard_error < NARROW
+            return is_narrow and self.worth >= CAPABLE
+        return any(self.proof >= proof and self.worth >= worth for proof, worth in PROOFS)
 
     @property
     def proves_clean(self) -> bool:
@@ -376,7 +378,7 @@ class LabelNoise:
         if known.proves_noise:
             rho = min(max(noise_rate(histogram), known.low), known.high)
             if not known.is_out_of_sample:
-                reason = "Confident predictions disagree this often, but the network was trained on the labels before."
+                reason = "Labels are implausible to the network, but it was trained on them before: the rate is uncertain."
             elif known.worth < WORTH:
                 reason = "The network disagrees with many labels that confident predictions do not explain."
             else:

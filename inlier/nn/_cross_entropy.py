@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimator, LabelNoise
 from inlier.fraction._label_noise import (
-    CAPABLE_FIRST,
+    CAPABLE,
     LARGEST_MARGIN,
     SMALLEST_RATE,
     clean_probability,
@@ -264,7 +264,7 @@ class RobustCrossEntropy(RobustModule):
             return self._counters.calls >= self.warmup
         epoch, rates = self._confidence.epoch, self._confidence.rates
         # In its first epoch a network has yet to learn the rare classes, if there are any.
-        return epoch >= EPOCHS_BEFORE or (rates.worth >= CAPABLE_FIRST and (epoch > 0 or rates.is_even))
+        return epoch >= EPOCHS_BEFORE or (rates.worth >= CAPABLE and (epoch > 0 or rates.is_even))
 
     def _count_tags(self, tags: Tensor | None, weights: Tensor) -> None:
         if tags is not None:

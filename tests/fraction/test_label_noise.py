@@ -109,13 +109,15 @@ def test_where_nothing_is_known_labels_count_as_clean():
     assert estimate(values).value == 1
     # A narrow interval of a network that disagrees with most labels says nothing.
     assert estimate(values, RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10)).value == 1
-    # After the first epoch less is asked of it, but labels must be implausible, too.
+    # After the first epoch less is asked of it, but labels must be implausible.
     for proof, known in ((0.05, 1.0), (0.15, 0.7)):
         later = RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10, is_out_of_sample=False, proof=proof)
         assert estimate(values, later).value == pytest.approx(known)
         assert not estimate(values, later).trusted
     ignorant = RateInterval(0.0, 0.8, 0.4, 0.2, 0.2, 0.1, 10, is_out_of_sample=False, proof=0.5)
     assert estimate(values, ignorant).value == pytest.approx(0.7, abs=0.01)
+    # To a network that knows nothing every class is implausible.
+    assert estimate(values, replace(ignorant, agreement=0.11)).value == 1
 
 
 def test_what_a_network_still_learns_is_no_noise():
