@@ -2,8 +2,8 @@
 
 The compact network from scratch on images 10,000 to 20,000 of CIFAR-10 (development), unweighted, with clean labels
 and step sizes from large to so small that it hardly learns, and with noise. Of each epoch but the first: where the
-interval of the noise rate begins by confident predictions, what the network knows of the labels, how often the given class is one of the
-least likely (as a noise rate), that less what it has fallen by, and whether noise would be proven.
+interval of the noise rate begins by confident predictions, what the network knows of the labels, how often the given
+class is one of the least likely (as a noise rate), that less what it has fallen by, and whether noise would be proven.
 """
 
 from __future__ import annotations

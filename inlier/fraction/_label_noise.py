@@ -22,9 +22,9 @@ about a quarter of all errors of the network. Its likelihood gives an interval o
 one if no such level is seen. Noise is claimed only if it is proven: if the interval is narrow, all of it lies above
 what clean labels were seen to give, and the network knows something of the labels. Until then labels count as clean.
 
-*What is implausible.* A network from scratch knows too little in its first epoch, and later it was trained on the labels:
-one that learns slowly is confident of mistakes, which looks like noise. But its mistakes are plausible, and noise goes to
-the least likely classes as well (:attr:`RateInterval.implausible`).
+*What is implausible.* A network from scratch knows too little in its first epoch, and later it was trained on the
+labels. If it learns slowly, it is confident of mistakes, which looks like noise. But its mistakes are plausible, and
+noise goes to the least likely classes as well (``RateInterval.implausible``).
 
 In terms of the loss ``r = log(1 + exp(-S))``, the cross-entropy between the two classes alone, the weight at a = 1 is
 ``w = 1 / (1 + kappa (e^r - 1))`` with ``kappa = e^-b``: 1 at r = 0, falling to 0, never rising. So it is the slope of a
@@ -378,7 +378,7 @@ class LabelNoise:
         if known.proves_noise:
             rho = min(max(noise_rate(histogram), known.low), known.high)
             if not known.is_out_of_sample:
-                reason = "Labels are implausible to the network, but it was trained on them before: the rate is uncertain."
+                reason = "Labels are implausible to the network, but it was trained on them before."
             elif known.worth < WORTH:
                 reason = "The network disagrees with many labels that confident predictions do not explain."
             else:
