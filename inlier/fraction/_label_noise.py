@@ -85,7 +85,7 @@ NARROW = 0.1
 CAPABLE = 0.5
 """In the first epoch noise is claimed only if the network knows this part of what there is to know of the labels."""
 
-PROOFS = (0.1, 0.35), (0.3, 0.1)
+PROOFS = (0.07, 0.35), (0.3, 0.1)
 """After the first epoch noise is claimed if the given class is this often one of the least likely, as a noise rate, to
 a network that knows this part of what there is to know: the confident mistakes of one that learns slowly are plausible,
 but to one that knows nothing any class is implausible (`python -m benchmarks.label_bench.from_scratch`)."""
