@@ -85,10 +85,10 @@ NARROW = 0.1
 CAPABLE = 0.5
 """In the first epoch noise is claimed only if the network knows this part of what there is to know of the labels."""
 
-PROOFS = (0.07, 0.35), (0.3, 0.1)
+PROOF, CAPABLE_LATER = 0.25, 0.1
 """After the first epoch noise is claimed if the given class is this often one of the least likely, as a noise rate, to
-a network that knows this part of what there is to know: the confident mistakes of one that learns slowly are plausible,
-but to one that knows nothing any class is implausible (`python -m benchmarks.label_bench.from_scratch`)."""
+a network that knows this part of what there is to know. To one that learns slowly clean labels are implausible too, but
+at most 0.15 (`python -m benchmarks.label_bench.from_scratch`); to one that knows nothing any class is."""
 
 WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
@@ -256,7 +256,7 @@ class RateInterval:
         if self.is_out_of_sample:
             is_narrow = self.low >= NEGLIGIBLE and self.standard_error < NARROW
             return is_narrow and self.worth >= CAPABLE
-        return any(self.proof >= proof and self.worth >= worth for proof, worth in PROOFS)
+        return self.proof >= PROOF and self.worth >= CAPABLE_LATER
 
     @property
     def proves_clean(self) -> bool:

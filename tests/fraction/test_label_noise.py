@@ -110,7 +110,7 @@ def test_where_nothing_is_known_labels_count_as_clean():
     # A narrow interval of a network that disagrees with most labels says nothing.
     assert estimate(values, RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10)).value == 1
     # After the first epoch less is asked of it, but labels must be implausible.
-    for proof, known in ((0.05, 1.0), (0.15, 0.7)):
+    for proof, known in ((0.15, 1.0), (0.3, 0.7)):
         later = RateInterval(0.3, 0.5, 0.4, 0.05, 0.3, 0.1, 10, is_out_of_sample=False, proof=proof)
         assert estimate(values, later).value == pytest.approx(known)
         assert not estimate(values, later).trusted
@@ -122,12 +122,12 @@ def test_where_nothing_is_known_labels_count_as_clean():
 
 def test_what_a_network_still_learns_is_no_noise():
     """What has become plausible since the epoch before may go on doing so."""
-    before = RateInterval(0.2, 0.4, 0.3, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.25)
-    now = replace(before, implausible=0.2)
-    assert now.after(before).proof == pytest.approx(0.15)
+    before = RateInterval(0.2, 0.4, 0.3, 0.05, 0.4, 0.1, 10, is_out_of_sample=False, implausible=0.4)
+    now = replace(before, implausible=0.35)
+    assert now.after(before).proof == pytest.approx(0.3)
     assert now.after(before).proves_noise
-    assert not now.after(replace(before, implausible=0.35)).proves_noise
-    assert now.after(replace(before, implausible=0.1)).proof == 0.2
+    assert not now.after(replace(before, implausible=0.5)).proves_noise
+    assert now.after(replace(before, implausible=0.1)).proof == 0.35
     # What an epoch says for itself is no proof without one to compare it with.
     assert not now.after(RateInterval()).proves_noise
 
