@@ -197,7 +197,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(tmp_path, jobs):
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["rows"]) == len(kept)
     assert run(*arguments, TINY_LOG=str(log)).returncode == 0
     assert (tmp_path / "out" / "rows.jsonl").read_text().splitlines()[: len(kept)] == kept
-    assert 24 <= log.read_text().count("\n") <= 24 + jobs + 1
+    # Each worker may have finished a row whose result was on its way, and begun another one.
+    assert 24 <= log.read_text().count("\n") <= 24 + 2 * jobs
 
 
 @pytest.mark.slow
