@@ -93,7 +93,6 @@ at most 0.15 (`python -m benchmarks.label_bench.from_scratch`); to one that know
 WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
 
-
 UNEVEN = 1.5
 """... and if agreement by chance is below this multiple of that with classes of one frequency."""
 
