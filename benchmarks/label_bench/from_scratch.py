@@ -26,7 +26,7 @@ EPOCHS, SCHEDULED = 5, 16
 """Epochs that are run, of a schedule of so many."""
 
 CELLS = [
-    *(("none", rate) for rate in (0.1, 1e-3, 3e-4)),
+    *(("none", rate) for rate in (0.1, 1e-3, 3e-4, 1e-4, 5e-5)),
     *((noise, 0.1) for noise in ("symmetric-20", "symmetric-40", "symmetric-80", "worse")),
 ]
 

@@ -88,7 +88,7 @@ CAPABLE = 0.5
 PROOF, CAPABLE_LATER = 0.25, 0.1
 """After the first epoch noise is claimed if the given class is this often one of the least likely, as a noise rate, to
 a network that knows this part of what there is to know. To one that learns slowly clean labels are implausible too, but
-at most 0.15 (`python -m benchmarks.label_bench.from_scratch`); to one that knows nothing any class is."""
+at most 0.15 (`python -m benchmarks.label_bench.from_scratch`), and more only if it hardly learns at all."""
 
 WORTH = 0.65
 """An estimate is trusted if the network agrees with this part of the labels that it leaves clean."""
