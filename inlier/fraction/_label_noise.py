@@ -147,7 +147,8 @@ def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope
         weights = 1 / (1 + math.exp(-log_odds) * ratio)
         return counts @ weights - target, counts @ (weights - weights * weights)
 
-    return _root(excess, -40.0, 40.0)
+    zeta = float(target / counts.sum())
+    return _root(excess, -40.0, 40.0, math.log(zeta / (1 - zeta)))
 
 
 def noise_rate(histogram: LossHistogram) -> float:
@@ -167,23 +168,31 @@ def noise_rate(histogram: LossHistogram) -> float:
         slopes = (1 - ratio) / (1 - rho + rho * ratio)  # of minus the log-likelihood, which is convex
         return counts @ slopes, counts @ (slopes * slopes)
 
-    return min(max(_root(falling, 0.0, 1.0), SMALLEST_RATE), 1 - SMALLEST_RATE)
+    # Where labels are clean, the first look ends the search.
+    if float(falling(SMALLEST_RATE)[0]) >= 0:
+        return SMALLEST_RATE
+    return _root(falling, SMALLEST_RATE, 1 - SMALLEST_RATE, 0.5)
 
 
-def _root(function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float) -> float:
+def _root(
+    function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float, point: float
+) -> float:
     """Return where a rising function is 0: Newton's method, halving the interval where that leaves it.
 
     Args:
         function: Returns its value and its slope.
         low: Where it is negative, or the root is taken to be if it is not.
         high: Where it is positive, likewise.
+        point: Where to begin.
     """
-    point, step = (low + high) / 2, high - low
+    step = high - low
     while abs(step) > PRECISION:
         value, slope = torch.stack(function(point)).tolist()
         low, high = (low, point) if value > 0 else (point, high)
         newton = point - value / slope if slope > 0 else high
-        new = newton if low < newton < high else (low + high) / 2
+        # A last step, of the size of rounding errors, may leave the interval.
+        is_last = abs(newton - point) <= PRECISION
+        new = newton if is_last or low < newton < high else (low + high) / 2
         point, step = new, new - point
     return point
 
