@@ -20,8 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from cleanlab.filter import find_label_issues
-from cleanlab.rank import get_label_quality_scores
 from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
@@ -79,6 +77,9 @@ def tune(folder: Path, encoder: str | None) -> None:
 
 
 def report(folder: Path, part: str) -> None:
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
     texts, labels, wrong, test = load(folder, part, seed=0)
     with tempfile.TemporaryDirectory() as place:
         data, new, out = Path(place, "train.csv"), Path(place, "new.csv"), Path(place, "out")

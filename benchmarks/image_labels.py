@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cleanlab.filter import find_label_issues
-from cleanlab.rank import get_label_quality_scores
 from torch import Tensor
 
 from inlier._vision.images import Images
@@ -48,6 +46,9 @@ def out_of_fold(images: Images, config: TrainingConfig, seed: int) -> Tensor:
 
 def cleanlab_precision(given: Tensor, probabilities: Tensor, noisy: Tensor) -> float:
     """Return the better of cleanlab's two rankings."""
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
     labels, predicted = given.numpy(), probabilities.numpy()
     scores = get_label_quality_scores(labels, predicted)
     flagged = find_label_issues(labels, predicted, return_indices_ranked_by="self_confidence")

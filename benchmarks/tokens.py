@@ -18,8 +18,6 @@ from statistics import mean
 
 import numpy as np
 import torch
-from cleanlab.rank import get_label_quality_scores
-from cleanlab.token_classification.filter import find_label_issues
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
@@ -137,6 +135,9 @@ def main() -> None:
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--epochs", type=int, nargs="+", default=[3])
     options = parser.parse_args()
+    from cleanlab.rank import get_label_quality_scores
+    from cleanlab.token_classification.filter import find_label_issues
+
     torch.set_num_threads(1)
     (words, given), (_, clean) = (
         read(options.data / f"train_clean{end}.tsv") for end in ("_noisy_labels", "")

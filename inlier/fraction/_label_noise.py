@@ -174,9 +174,7 @@ def noise_rate(histogram: LossHistogram) -> float:
     return _root(falling, SMALLEST_RATE, 1 - SMALLEST_RATE, 0.5)
 
 
-def _root(
-    function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float, point: float
-) -> float:
+def _root(function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float, point: float) -> float:
     """Return where a rising function is 0: Newton's method, halving the interval where that leaves it.
 
     Args:
