@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -400,12 +399,6 @@ class LabelNoise:
             return FractionEstimate(1.0, error, known.is_trusted, reason)
         reason = "The network has learned too little to tell noisy labels from hard samples."
         return FractionEstimate(1.0, error, False, reason)
-
-    def merge(self, other: Self) -> None:
-        """Add the labels that another estimator has observed."""
-        if other._histogram is not None:
-            mine = self._histogram
-            self._histogram = other._histogram if mine is None else mine + other._histogram
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the last estimate."""
