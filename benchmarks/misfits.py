@@ -1,7 +1,7 @@
 """Clean data that a model cannot quite represent, by the number of rows: `python -m benchmarks.misfits`.
 
-What a line or trees cannot follow makes errors of many sizes, and of enough rows the difference from any law is
-significant. Shown are the fraction of inliers that is claimed, whether it is trusted, and the RMSE per that of the
+What a line or trees cannot follow makes errors of many sizes, and of enough rows the difference from any distribution
+is significant. Shown are the fraction of inliers that is claimed, whether it is trusted, and the RMSE per that of the
 estimator alone, by how many rows decide (SUBSAMPLE in ``inlier.sklearn._robust``, 2,500 in use).
 """
 
@@ -19,9 +19,9 @@ from sklearn.metrics import root_mean_squared_error
 from inlier.sklearn import AdaptiveRegressor, _robust
 
 Array = np.ndarray
-Law = Callable[[Array, np.random.Generator], Array]
+Target = Callable[[Array, np.random.Generator], Array]
 
-LAWS: dict[str, tuple[Any, Law]] = {
+TARGETS: dict[str, tuple[Any, Target]] = {
     "linear, a product": (LinearRegression(), lambda x, rng: x[:, 0] + x[:, 1] * x[:, 2]),
     "linear, an exponential": (LinearRegression(), lambda x, rng: np.exp(0.8 * x[:, 0]) + x[:, 1]),
     "linear, a square": (LinearRegression(), lambda x, rng: x[:, 0] ** 2 + x[:, 1]),
@@ -36,11 +36,11 @@ LAWS: dict[str, tuple[Any, Law]] = {
 }
 
 
-def trial(base: Any, law: Law, rows: int) -> str:
+def trial(base: Any, target: Target, rows: int) -> str:
     """Return what is claimed of clean rows, and what it costs."""
     rng = np.random.default_rng((1, rows))
     x, x_test = rng.normal(size=(rows, 6)), rng.normal(size=(20_000, 6))
-    y, y_test = law(x, rng) + 0.3 * rng.normal(size=rows), law(x_test, rng)
+    y, y_test = target(x, rng) + 0.3 * rng.normal(size=rows), target(x_test, rng)
     robust, alone = AdaptiveRegressor(base, random_state=0).fit(x, y), clone(base).fit(x, y)
     ours, plain = (root_mean_squared_error(y_test, model.predict(x_test)) for model in (robust, alone))
     estimate = robust.fraction_estimate_
@@ -51,10 +51,10 @@ def main() -> None:
     sizes = (2000, 14_000, 60_000)
     print("| data | decided on | " + " | ".join(f"{rows:,} rows" for rows in sizes) + " |")
     print("|---" * (2 + len(sizes)) + "|")
-    for name, (base, law) in LAWS.items():
+    for name, (base, target) in TARGETS.items():
         for decisive in (2500, 15_000, 10**9):
             _robust.SUBSAMPLE = decisive
-            found = [trial(base, law, rows) for rows in sizes]
+            found = [trial(base, target, rows) for rows in sizes]
             print(f"| {name} | {min(decisive, max(sizes)):,} | " + " | ".join(found) + " |", flush=True)
 
 

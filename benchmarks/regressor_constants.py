@@ -195,7 +195,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def sections(result: dict[str, Any]) -> list[Section]:
     """The tables of a run."""
     return [
-        ("Regression: outliers explain the errors better than one law", table(result["regression"])),
+        ("Regression: outliers explain the errors better than one distribution", table(result["regression"])),
         (
             "Regression, nothing suspected: unweighted, or a bounded influence",
             choices_table(result["choices"]),

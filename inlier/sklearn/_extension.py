@@ -40,7 +40,7 @@ class Weighting:
 
     Args:
         kind: Which weights.
-        evidence: The law of errors behind a probability.
+        evidence: The distribution of errors behind a probability.
         limit: Huber's limit: the size of an error from which on its influence is bounded.
     """
 

@@ -32,7 +32,7 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
     """Regression on data of which an unknown part is wrong.
 
     First, do no harm: what happens depends on how strongly the errors of a robust first fit speak for outliers, beyond
-    what one skewed, heavy-tailed law explains (:mod:`inlier.sklearn._residuals`).
+    what one skewed, heavy-tailed distribution explains (:mod:`inlier.sklearn._residuals`).
 
     - They prove it: each sample is weighted by its probability of being an inlier, ``u_i = P(inlier | e_i)``, and the
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
@@ -141,13 +141,11 @@ def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
     """Say what the evidence behind weights from n rows means."""
     evidence = weighting.evidence
     if evidence.trusted:
-        reason = (
-            f"Outliers explain the errors better than one law does, by {evidence.score:.1f} standard errors."
-        )
+        reason = f"Outliers explain the errors better than one distribution, by {evidence.score:.1f} standard errors."
         return FractionEstimate(evidence.share, evidence.standard_error, True, reason)
     if evidence.suspected:
         reason = (
-            "The errors may be of two groups, or of one law with heavy tails: no row is given up, "
+            "The errors may be of two groups, or of one distribution with heavy tails: no row is given up, "
             "and those with large errors have a bounded influence."
         )
         return FractionEstimate(evidence.share, evidence.standard_error, False, reason)
@@ -159,7 +157,7 @@ def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
         )
         return FractionEstimate(1.0, 0.0, False, reason)
     if evidence.open:
-        reason = "One law explains the errors about as well as outliers do: all rows count alike."
+        reason = "One distribution explains the errors about as well as outliers do: all rows count alike."
         return FractionEstimate(1.0, 0.0, False, reason)
-    reason = "One law explains all errors. Wrong targets that are as plausible as right ones cannot be seen."
+    reason = "One distribution explains all errors. Wrong targets that are as plausible as right ones cannot be seen."
     return FractionEstimate(1.0, 0.0, True, reason)

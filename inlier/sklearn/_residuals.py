@@ -1,8 +1,8 @@
-"""One law or two groups: what the errors of a regression say about how many targets are wrong.
+"""One distribution or two groups: what the errors of a regression say about how many targets are wrong.
 
 Errors are divided by their local scale, which may change with the prediction. Then two descriptions compete:
 
-- one law, a two-piece Student distribution: as skewed and as heavy-tailed as it takes;
+- one distribution, a two-piece Student distribution: as skewed and as heavy-tailed as it takes;
 - the same, with tails that are not extreme, and beside it a group of outliers, anywhere and of any width.
 
 Outliers are evidence only if the second explains the errors better than the first, by more than the standard error
@@ -30,7 +30,7 @@ TRUSTED = 2.5
 SUSPECTED = 0.75
 """Above this there may be outliers."""
 OPEN = -1.5
-"""Below this one law is better: nothing points to outliers, and that is a trusted claim."""
+"""Below this one distribution is better: nothing points to outliers, and that is a trusted claim."""
 
 ATOM_SHARE, ATOM_RATIO, NEIGHBOURS = 0.05, 5.0, 5
 """A target is an atom if more than this share of all rows has it, and so many times as many as is usual of the values
@@ -41,14 +41,14 @@ BINS = 160
 PER_KNOT, MOST_KNOTS = 40, 16
 """The local scale is a median of at least so many errors, at no more than so many predictions."""
 MOST_UNEVEN = 4.0
-"""The local scale differs from the typical one by at most this factor: rows far out with large errors are no law."""
+"""The local scale differs from the typical one by at most this factor: a few rows far out prove little."""
 MAD = 1.4826
 FEWEST = 30
 """With fewer rows beside the atoms, these count too."""
 SMALLEST_SCALE = 0.05
-"""The smallest scale of a law: below, a spike of nearly equal errors would have any likelihood."""
+"""The smallest scale of a distribution: below, a spike of nearly equal errors would have any likelihood."""
 DEGREES = (1.0, 100.0)
-"""Degrees of freedom of the single law; with fewer than 1 it would describe any two groups."""
+"""Degrees of freedom of the single distribution; with fewer than 1 it would describe any two groups."""
 FEWEST_DEGREES = 3.0
 """Those of the inliers beside outliers: the latter have the tails."""
 OUTLIERS_DEGREES = 3.0
@@ -115,11 +115,11 @@ class Evidence:
     """What the errors of a fit say about outliers.
 
     Args:
-        score: The gain of two groups over one law, in its standard errors.
+        score: The gain of two groups over one distribution, in its standard errors.
         share: The share of inliers.
         standard_error: Of the share.
         scale: The local scale of errors.
-        one: Parameters of the single law.
+        one: Parameters of the single distribution.
         two: Those of two groups.
         log_likelihood: Of two groups.
         reach: The largest error, in units of the scale: beyond it the probability falls no further.
@@ -146,7 +146,7 @@ class Evidence:
 
     @property
     def open(self) -> bool:
-        """Whether it is an open question if there are outliers: one law is not clearly better."""
+        """Whether it is an open question if there are outliers: one distribution is not clearly better."""
         return self.score > OPEN
 
     def probability(self, errors: Array, predictions: Array) -> Array:
@@ -156,7 +156,7 @@ class Evidence:
     def nominal_probability(self, errors: Array) -> Array:
         """Rank rows by the size of their errors alone, where no outliers are proven.
 
-        The probability if there were a nominal share of outliers with the same, but a wider law.
+        The probability if there were a nominal share of outliers with the same, but a wider distribution.
         """
         unit = math.exp(float(np.median(self.scale.log_scale))) * float(np.exp(self.one[1:3]).mean())
         square, nu = (errors / unit) ** 2, math.exp(self.one[3])
@@ -174,7 +174,7 @@ def examine(
     last: Evidence | None = None,
     inside: Array | None = None,
 ) -> Evidence:
-    """Fit one law and two groups to the errors of a fit, and compare them.
+    """Fit one distribution and two groups to the errors of a fit, and compare them.
 
     Args:
         errors: The error of each row, out of sample or corrected for leverage.
@@ -226,10 +226,10 @@ def examine(
 def _compare(
     u: Array, counted: Array, group: Array, share: float | None, begin: tuple[Array | None, Array | None]
 ) -> tuple[Array, Array, float]:
-    """Return the single law, the two groups, and the gain of these in its standard errors."""
+    """Return the single distribution, the two groups, and the gain of these in its standard errors."""
     centers, counts = _bins(u[counted > 0], counted[counted > 0])
     two = _fit_two(centers, counts, share, begin[1])
-    # What one law can do alone is at least what it does beside outliers.
+    # What one distribution can do alone is at least what it does beside outliers.
     one = _fit_one(centers, counts, (begin[0], two[:4]))
     gains = counted * (_mixture(two, u)[0] - _two_piece(one, u)[0])
     # Two groups have three parameters more: Schwarz's penalty.
@@ -275,7 +275,7 @@ def that_tell_a_scale(targets: Array, frequency: Array) -> Array:
 
 
 def _rounding(targets: Array, frequency: Array) -> Array:
-    """Return what rounding may have taken from each target, spread evenly: a lattice of errors is no law.
+    """Return what rounding may have taken from each target, spread evenly: a lattice of errors says nothing.
 
     Where targets are usually shared by several rows, their grid is the usual distance between neighbours.
     """
@@ -375,7 +375,7 @@ _LAW = [(-20.0, 20.0), (math.log(SMALLEST_SCALE), 5.0), (math.log(SMALLEST_SCALE
 
 
 def _fit_one(u: Array, counts: Array, starts: tuple[Array | None, Array]) -> Array:
-    """Fit the single law, from several places."""
+    """Fit the single distribution, from several places."""
     bounds = [*_LAW, tuple(np.log(DEGREES))]
     usual = np.array([0.0, 0.0, 0.0, math.log(4.0)])
     tried = (_maximize(_two_piece, usual if each is None else each, bounds, u, counts) for each in starts)

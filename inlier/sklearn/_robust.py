@@ -362,9 +362,9 @@ def relative_risk(bounded: First, learner: LeastSquares, data: Data) -> float:
     """Return the expected squared error of bounded predictions per that of unweighted ones, if everything is clean.
 
     Both are sums of influences, x_i psi(e_i) and x_i a_i before the inverse of a gram matrix, so that their variances
-    and that of their difference d follow from the errors themselves, whatever their law, equal everywhere or not. The
-    unweighted fit has no bias; that of the bounded one (of a skewed law, its median is predicted) is what d is beyond
-    its variance:
+    and that of their difference d follow from the errors themselves, whatever their distribution, equal everywhere or
+    not. The unweighted fit has no bias; that of the bounded one (it predicts the median of a skewed distribution) is
+    what d is beyond its variance:
 
         (var(bounded) + max(d^2 - var(d), 0)) / var(unweighted), in the mean over the rows.
 

@@ -59,11 +59,13 @@ def rounded(rng, x):
     return np.round(x[:, 0] + 0.5 * rng.normal(size=len(x)))
 
 
-@pytest.mark.parametrize("law", [skewed, heavy_tailed, growing_noise, capped, zeros, counts, rounded])
-def test_no_false_alarm_and_little_harm_on_clean_data(law):
+@pytest.mark.parametrize(
+    "make_targets", [skewed, heavy_tailed, growing_noise, capped, zeros, counts, rounded]
+)
+def test_no_false_alarm_and_little_harm_on_clean_data(make_targets):
     rng = np.random.default_rng(0)
     x, x_test = rng.normal(size=(1000, 3)), rng.normal(size=(3000, 3))
-    y, y_test = law(rng, x), law(rng, x_test)
+    y, y_test = make_targets(rng, x), make_targets(rng, x_test)
     model = AdaptiveRegressor(random_state=0).fit(x, y)
     estimate = model.fraction_estimate_
     assert not (estimate.trusted and estimate.value < 0.95)
@@ -117,13 +119,13 @@ def test_the_cost_of_a_bounded_influence_is_that_on_clean_data():
     rng = np.random.default_rng(0)
     x, x_test = rng.normal(size=(2000, 3)), rng.normal(size=(20_000, 3))
     ones, found = np.ones(2000), {}
-    for law in (rounded, skewed):
-        y, y_test = law(rng, x), law(rng, x_test)
+    for make_targets in (rounded, skewed):
+        y, y_test = make_targets(rng, x), make_targets(rng, x_test)
         data = Data(y, ones, ones, None)
         first = _first(LeastSquares(x, y), data)
         bounded, unweighted = (LinearRegression().fit(x, y, weights) for weights in (first.weights, ones))
         loss = [np.mean((m.predict(x_test) - y_test) ** 2) for m in (bounded, unweighted)]
-        found[law] = cost_and_gain(first, data)[0], loss[0] / loss[1] - 1
+        found[make_targets] = cost_and_gain(first, data)[0], loss[0] / loss[1] - 1
     assert max(found[rounded]) < 0.01
     assert found[skewed][0] > found[skewed][1] > AFFORDABLE
 
@@ -139,15 +141,15 @@ def test_the_gain_of_a_bounded_influence_is_that_on_the_rows_that_are_right():
 
 
 @pytest.mark.parametrize(
-    ("law", "least", "most"), [("t3", 0.4, 0.75), ("normal", 0.9, 1.4), ("skewed", 3.0, 1e3)]
+    ("kind", "least", "most"), [("t3", 0.4, 0.75), ("normal", 0.9, 1.4), ("skewed", 3.0, 1e3)]
 )
-def test_the_risk_of_a_bounded_fit_is_that_of_new_data(law, least, most):
+def test_the_risk_of_a_bounded_fit_is_that_of_new_data(kind, least, most):
     """It is efficient for heavy tails, about as good as the other for normal noise, and biased for skewed targets."""
     rng, risks, squares = np.random.default_rng(0), [], []
     w, ones = np.array([1.0, 2.0, 3.0]), np.ones(500)
     for _ in range(30):
         x = rng.normal(size=(500, 3))
-        noise = {"t3": rng.standard_t(3, size=500), "normal": rng.normal(size=500)}.get(law)
+        noise = {"t3": rng.standard_t(3, size=500), "normal": rng.normal(size=500)}.get(kind)
         noise = rng.exponential(size=500) - 1 if noise is None else noise
         learner, data = LeastSquares(x, x @ w + noise), Data(x @ w + noise, ones, ones, None)
         first = _first(learner, data)
@@ -158,11 +160,11 @@ def test_the_risk_of_a_bounded_fit_is_that_of_new_data(law, least, most):
     assert np.median(risks) == pytest.approx(truth, rel=0.3)
 
 
-@pytest.mark.parametrize("law", [heavy_tailed, growing_noise])
-def test_influences_are_bounded_where_least_squares_is_inefficient(law):
+@pytest.mark.parametrize("make_targets", [heavy_tailed, growing_noise])
+def test_influences_are_bounded_where_least_squares_is_inefficient(make_targets):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2000, 10))
-    model = AdaptiveRegressor(random_state=0).fit(x, law(rng, x))
+    model = AdaptiveRegressor(random_state=0).fit(x, make_targets(rng, x))
     assert model.weights_.min() < 0.5
     assert not model.fraction_estimate_.trusted
 
@@ -465,10 +467,10 @@ def test_what_trees_cannot_follow_is_no_outlier_however_many_rows_show_it():
     assert model.inlier_fraction_ == 1
 
 
-@pytest.mark.parametrize("law", ["product", "growing noise"])
-def test_what_a_line_cannot_follow_is_no_outlier_however_many_rows_show_it(law):
+@pytest.mark.parametrize("kind", ["product", "growing noise"])
+def test_what_a_line_cannot_follow_is_no_outlier_however_many_rows_show_it(kind):
     rng = np.random.default_rng((1, 14_000))
     x = rng.normal(size=(14_000, 6))
-    y = x[:, 1] * x[:, 2] if law == "product" else np.exp(x[:, 1]) * rng.normal(size=14_000)
+    y = x[:, 1] * x[:, 2] if kind == "product" else np.exp(x[:, 1]) * rng.normal(size=14_000)
     model = AdaptiveRegressor(random_state=0).fit(x, x[:, 0] + y + 0.3 * rng.normal(size=14_000))
     assert model.inlier_fraction_ == 1
