@@ -140,13 +140,15 @@ def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope
     Reference: the paper's Rule 1, with b in the place of the scale.
     """
     counts, ratio = counts.double(), torch.expm1(losses.double()) ** slope
-    target = min(max(inlier_fraction, SMALLEST_RATE), 1 - SMALLEST_RATE) * counts.sum()
+    zeta = min(max(inlier_fraction, SMALLEST_RATE), 1 - SMALLEST_RATE)
+    target = zeta * float(counts.sum())
 
-    def excess(log_odds: float) -> tuple[Tensor, Tensor]:
+    def excess(log_odds: float) -> tuple[float, float]:
         weights = 1 / (1 + math.exp(-log_odds) * ratio)
-        return counts @ weights - target, counts @ (weights - weights * weights)
+        weighted = counts * weights
+        total = float(weighted.sum())
+        return total - target, total - float(weighted @ weights)
 
-    zeta = float(target / counts.sum())
     return _root(excess, -40.0, 40.0, math.log(zeta / (1 - zeta)))
 
 
@@ -162,18 +164,20 @@ def noise_rate(histogram: LossHistogram) -> float:
         0.3
     """
     counts, ratio = _odds_against(histogram)
+    rest = 1 - ratio
 
-    def falling(rho: float) -> tuple[Tensor, Tensor]:
-        slopes = (1 - ratio) / (1 - rho + rho * ratio)  # of minus the log-likelihood, which is convex
-        return counts @ slopes, counts @ (slopes * slopes)
+    def falling(rho: float) -> tuple[float, float]:
+        slopes = rest / (1 - rho * rest)  # of minus the log-likelihood, which is convex
+        weighted = counts * slopes
+        return float(weighted.sum()), float(weighted @ slopes)
 
     # Where labels are clean, the first look ends the search.
-    if float(falling(SMALLEST_RATE)[0]) >= 0:
+    if falling(SMALLEST_RATE)[0] >= 0:
         return SMALLEST_RATE
     return _root(falling, SMALLEST_RATE, 1 - SMALLEST_RATE, 0.5)
 
 
-def _root(function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: float, point: float) -> float:
+def _root(function: Callable[[float], tuple[float, float]], low: float, high: float, point: float) -> float:
     """Return where a rising function is 0: Newton's method, halving the interval where that leaves it.
 
     Args:
@@ -184,7 +188,7 @@ def _root(function: Callable[[float], tuple[Tensor, Tensor]], low: float, high: 
     """
     step = high - low
     while abs(step) > PRECISION:
-        value, slope = torch.stack(function(point)).tolist()
+        value, slope = function(point)
         low, high = (low, point) if value > 0 else (point, high)
         newton = point - value / slope if slope > 0 else high
         # A last step, of the size of rounding errors, may leave the interval.

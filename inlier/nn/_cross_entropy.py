@@ -23,7 +23,14 @@ from inlier.fraction._label_noise import (
 from inlier.nn._confidence import CODES, ConfidenceWindow, window_size
 from inlier.nn._module import RobustModule
 from inlier.nn._state import State
-from inlier.nn._validation import ABSENT, check_classes, check_settings, estimator_of, is_cheap_to_read
+from inlier.nn._validation import (
+    ABSENT,
+    check_classes,
+    check_settings,
+    estimator_of,
+    flat_losses,
+    is_cheap_to_read,
+)
 from inlier.nn._window import UNSEEN
 
 __all__ = ["RobustCrossEntropy"]
@@ -215,14 +222,16 @@ class RobustCrossEntropy(RobustModule):
         if weight is not None:
             weight = weight.detach().to(wide.device, wide.dtype)
         classes = target.long()
-        losses = cross_entropy(
-            wide,
-            classes,
-            weight,
-            ignore_index=self.ignore_index,
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        ).reshape(-1)
+        losses = flat_losses(
+            cross_entropy(
+                wide,
+                classes,
+                weight,
+                ignore_index=self.ignore_index,
+                reduction="none",
+                label_smoothing=self.label_smoothing,
+            )
+        )
         if weight is None:
             return losses, None
         return losses, weight.float()[torch.where(classes == self.ignore_index, 0, classes).reshape(-1)]
