@@ -1,18 +1,24 @@
 """Many groups: what an update costs, how much memory it takes, and how exact the scales are.
 
 Groups share about 2^20 bins (:mod:`inlier.histogram`): few groups have fine bins, many have coarse ones, and very
-many are solved on a grid. The error of c is that of the scales of 40 losses a group against exact solves.
+many are solved on a grid. The error of c is that of the scales of 40 losses a group against exact solves. Steps
+include the updates as they come; those of the MLP are whole ones, from the batch to new weights.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from itertools import cycle
 from statistics import median
 
 import torch
 
+from torch.nn import functional as F
+
+from benchmarks import overhead
 from benchmarks.timing import over_first
-from inlier import Robust, kernels, solve_scale
+from inlier import Robust, RobustCrossEntropy, kernels, solve_scale
 from inlier.histogram import bin_numbers, bits_for
 from inlier.scale import solve_scales
 
@@ -49,6 +55,27 @@ def memory(groups: int) -> float:
     return sum(t.numel() * t.element_size() for t in state.values()) / 2**20
 
 
+def training_steps(groups: int) -> dict[str, Callable[[], None]]:
+    """Steps of the two-layer MLP with so many groups, and of the same network with so many classes."""
+    robust, criterion = trained(groups, 20), RobustCrossEntropy(samples=50_000)
+    batches = cycle(torch.randperm(50_000).split(BATCH)[:-1])
+    numbers = cycle([torch.randint(groups, (BATCH,)) for _ in range(10)])
+    x, y, few = torch.randn(BATCH, 784), torch.randint(groups, (BATCH,)), torch.randint(10, (BATCH,))
+
+    def by_group(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        chosen = next(numbers)
+        return robust(F.cross_entropy(logits, target, reduction="none"), chosen, chosen)
+
+    of_groups = overhead.steps(overhead.mlp(), x, few, {"groups": by_group})
+    of_classes = overhead.steps(
+        overhead.mlp(groups),
+        x,
+        y,
+        {"nn.CrossEntropyLoss()": F.cross_entropy, "classes": lambda z, y: criterion(z, y, next(batches))},
+    )
+    return of_groups | of_classes
+
+
 def error_of_c(groups: int, kernel: str) -> float:
     """The mean relative error of the scales of some of the groups."""
     torch.manual_seed(0)
@@ -77,6 +104,17 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     rows.append(
         {"what": "loss alone, mean step with 1,000 groups / with 10", "measured": ratio, "goal": None}
     )
+    of_few, of_many = training_steps(10), training_steps(1000)
+    rounds, repeat = (3, 40) if quick else (15, 100)
+    ratio = over_first({"few": of_few["groups"], "many": of_many["groups"]}, rounds, repeat)["many"]
+    what = "two-layer MLP, batch 256: mean step with 1,000 groups / with 10"
+    rows.append({"what": what, "measured": ratio, "goal": 1.05})
+    over_unweighted = [
+        over_first({name: step for name, step in steps.items() if name != "groups"}, rounds, repeat)["classes"]
+        for steps in (of_few, of_many)
+    ]
+    what = "two-layer MLP, batch 256: step / step with nn.CrossEntropyLoss(), with 1,000 classes / with 10"
+    rows.append({"what": what, "measured": over_unweighted[1] / over_unweighted[0], "goal": 1.05})
     rows.append({"what": "memory with 10,000 groups, MB", "measured": memory(10_000), "goal": 100})
     for groups in (10, 1000, 10_000):
         for kernel in ("geman-mcclure", "truncated"):

@@ -21,8 +21,8 @@ from inlier import Robust, RobustCrossEntropy
 from inlier._vision import networks
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+def mlp(classes: int = 10) -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, classes))
 
 
 Criterion = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
