@@ -18,7 +18,7 @@ __all__ = ["Extras", "Handle", "Weigher", "register", "weigh"]
 
 
 Extras = Sequence[Tensor | None]
-"""Losses, index, tags, importance and logits of a call, as in :meth:`RobustModule._weights`."""
+"""Losses, index, tags, importance and predictions of a call, as in :meth:`RobustModule._weights`."""
 
 
 class Weigher(Protocol):

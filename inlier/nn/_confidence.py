@@ -12,6 +12,7 @@ from inlier.fraction._label_noise import (
     BIN_WIDTH,
     BINS,
     CONFIDENT_ERRORS,
+    LARGEST_MARGIN,
     WORTH,
     RateInterval,
     confident_rates,
@@ -37,12 +38,12 @@ FEWEST, REFIT_EVERY = 300, 5
 USUAL_BIN = 8.0
 """Where the usual confidence of a class is put when confidences are counted relative to it."""
 
-PLACES = 1024
-"""Places for what is known of classes; with more classes than this, some share one, and frequencies are left alone."""
-
 MOST_NOISE = 0.5
 """Label noise can halve the frequency of a class or multiply it, by about this much on a log scale; what is beyond is
 taken for a difference between the classes themselves."""
+
+PLACES = 1024
+"""Places for what is known of classes; with more classes than this, some share one, and frequencies are left alone."""
 
 WEIGHT_STEPS = 256
 """Weights are added up in such parts of 1: sums of integers are the same in any order, on any device."""
@@ -51,6 +52,32 @@ WEIGHT_STEPS = 256
 def window_size(samples: int, largest: int) -> int:
     """Return how many recent values count where there are so many samples, at most so many."""
     return min(largest, max(samples // EPOCH_PART, 1))
+
+
+def margins_and_predictions(rows: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the margin of each label, and what the network predicts, in few passes over the logits.
+
+    Args:
+        rows: Logits of shape (N, C), less the log frequencies of the classes. They are overwritten.
+        given: The given classes.
+
+    Returns:
+        The logit of the given class minus that of the best other one, clamped, NaN if both are infinite. And, of shape
+        (N, 3), the preferred class, the lead of its logit over the second one, and how many classes are likelier than
+        the given one.
+
+    Example:
+        >>> margins_and_predictions(torch.tensor([[0.0, 3.0, 1.0]]), torch.tensor([2]))
+        (tensor([-2.]), tensor([[1., 2., 1.]]))
+    """
+    given = given[:, None]
+    own = rows.gather(1, given)
+    likelier = (rows > own).sum(1, keepdim=True)
+    best, preferred = rows.max(1, keepdim=True)
+    second = rows.scatter_(1, preferred, -math.inf).amax(1, keepdim=True)
+    margins = own - torch.where(preferred == given, second, best)
+    predictions = torch.cat([preferred, best - second, likelier], 1)
+    return margins.squeeze(1).clamp_(-LARGEST_MARGIN, LARGEST_MARGIN), predictions
 
 
 def encode(given: Tensor, preferred: Tensor, confidence: Tensor, outcome: Tensor) -> Tensor:
@@ -93,6 +120,8 @@ class ConfidenceWindow:
         # that is given: the sum of weights, in steps.
         self.pending_by_class = torch.zeros(3, PLACES, dtype=torch.int32)
         self.by_class, self.frequencies = torch.zeros(2, PLACES), torch.zeros(PLACES)
+        self.is_uneven = False
+        """Whether classes differ in frequency by more than noise makes them differ."""
         self.current = self._current()
         """Of each class, on the device: the usual confidence (first row) and the log frequency (second)."""
         self.seen, self.rounds, self.epoch, self.classes = 0, 0, 0, 2
@@ -114,24 +143,30 @@ class ConfidenceWindow:
         self.classes = classes = logits.shape[1]
         return self.current[1, :classes] if classes <= PLACES else logits.new_zeros(classes)
 
-    def tags(self, evidence: Tensor, given: Tensor, logits: Tensor) -> Tensor:
+    def look(self, logits: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+        """Return margins and predictions, as from :func:`margins_and_predictions`, for logits of shape (N, C)."""
+        frequencies = self.log_frequencies(logits)
+        margins, predictions = margins_and_predictions(logits.float() - frequencies, given)
+        if self.is_uneven:
+            # Of predictions, frequencies count only as far as noise could have changed them.
+            rows = logits.float() - frequencies.clamp(-MOST_NOISE, MOST_NOISE)
+            predictions = margins_and_predictions(rows, given)[1]
+        return margins, predictions
+
+    def tags(self, evidence: Tensor, given: Tensor, predictions: Tensor) -> Tensor:
         """Return the tags of predictions, as from :func:`encode`; 0 for elements that are left out or not numbers.
 
         Args:
             evidence: The evidence for each label.
             given: The given classes.
-            logits: Of shape (N, C), less the log frequencies.
+            predictions: As from :func:`margins_and_predictions`.
         """
-        frequencies = self.log_frequencies(logits)
-        # Of predictions, frequencies count only as far as noise could have changed them.
-        logits = logits + (frequencies - frequencies.clamp(-MOST_NOISE, MOST_NOISE))
-        best, preferred = logits.max(1)
+        preferred, confidence, likelier = predictions.unbind(1)
+        preferred = preferred.long()
         outcome = (preferred == given).long()
-        if least_likely(self.classes):
-            likelier = (logits > logits.gather(1, given[:, None])).sum(1)
-            outcome += IMPLAUSIBLE * (likelier >= self.classes - least_likely(self.classes))
-        second = logits.scatter_(1, preferred[:, None], -math.inf).amax(1)
-        tags = encode(given, preferred, best - second, outcome)
+        if least := least_likely(self.classes):
+            outcome += IMPLAUSIBLE * (likelier >= self.classes - least)
+        tags = encode(given, preferred, confidence, outcome)
         return torch.where((evidence == ABSENT) | evidence.isnan(), 0, tags)
 
     def count(self, tags: Tensor, weights: Tensor) -> None:
@@ -233,7 +268,7 @@ class ConfidenceWindow:
         return int((self.frequencies > 0).sum()) == 1
 
     def _current(self) -> Tensor:
-        """Usual confidences, in bins, and log frequencies; those of all classes count as one prediction or label."""
+        """Return usual confidences, in bins, and log frequencies; the mean counts as one more prediction or label."""
         sums, numbers = self.by_class[0] / 2, self.by_class[1]
         if self._is_one_sided:
             sums, numbers = sums.sum().expand(PLACES), numbers.sum().expand(PLACES)
@@ -242,7 +277,9 @@ class ConfidenceWindow:
         usual = self.frequencies[given].mean() if bool(given.any()) else self.frequencies.new_ones(())
         # A class that was never given is left alone.
         relative = torch.where(given, (self.frequencies + 1) / (usual + 1), 1.0)
-        return torch.stack([(sums + mean) / (numbers + 1), relative.log()])
+        log_frequencies = relative.log()
+        self.is_uneven = float(log_frequencies.abs().max()) > MOST_NOISE
+        return torch.stack([(sums + mean) / (numbers + 1), log_frequencies])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that a resumed training needs."""

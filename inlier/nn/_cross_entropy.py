@@ -14,7 +14,6 @@ from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimator, LabelNoise
 from inlier.fraction._label_noise import (
     CAPABLE,
-    LARGEST_MARGIN,
     SMALLEST_RATE,
     clean_probability,
     margin_loss,
@@ -247,19 +246,23 @@ class RobustCrossEntropy(RobustModule):
     ) -> Tensor:
         rows = logits.detach()
         rows = rows if rows.dim() == 2 else rows.movedim(1, -1).reshape(-1, rows.shape[1])
-        rows = rows.float() - self._confidence.log_frequencies(rows)
         given = target.reshape(-1).long()
         absent = given == self.ignore_index
         if torch.compiler.is_compiling() or not is_cheap_to_read(absent) or bool(absent.any()):
             given = torch.where(absent, 0, given)
-            margins = torch.where(absent, ABSENT, _margins(rows, given))
+            margins, predictions = self._confidence.look(rows, given)
+            margins = torch.where(absent, ABSENT, margins)
         else:
-            margins = _margins(rows, given)
-        return self._weights(margins, losses.detach(), index, given, importance, divided, rows)
+            margins, predictions = self._confidence.look(rows, given)
+        return self._weights(margins, losses.detach(), index, given, importance, divided, predictions)
 
-    def _tags_of(self, evidence: Tensor, tags: Tensor | None, logits: Tensor | None) -> Tensor | None:
-        # Without logits it is a code already, from a message.
-        return tags if tags is None or logits is None else self._confidence.tags(evidence, tags, logits)
+    def _tags_of(self, evidence: Tensor, tags: Tensor | None, predictions: Tensor | None) -> Tensor | None:
+        # Without predictions it is a code already, from a message.
+        return (
+            tags
+            if tags is None or predictions is None
+            else self._confidence.tags(evidence, tags, predictions)
+        )
 
     def _weigh(self, evidence: Tensor, rows: Tensor | None, places: Tensor | None) -> Tensor:
         is_call = places is not None or self._memory.size == 0
@@ -322,10 +325,3 @@ class RobustCrossEntropy(RobustModule):
         return torch.tensor(list(b"margins"), dtype=torch.uint8)
 
     _takes_losses = False
-
-
-def _margins(rows: Tensor, given: Tensor) -> Tensor:
-    """Return the logit of the given class minus that of the best other one, clamped; NaN if both are infinite."""
-    given = given[:, None]
-    others = rows.scatter(1, given, -math.inf).amax(1)
-    return (rows.gather(1, given)[:, 0] - others).clamp_(-LARGEST_MARGIN, LARGEST_MARGIN)

@@ -209,7 +209,7 @@ class RobustModule(Checkpointed):
         tags: Tensor | None,
         importance: Tensor | None,
         divided: bool,
-        logits: Tensor | None = None,
+        predictions: Tensor | None = None,
     ) -> Tensor:
         """Return the weights of a call, compiled or not.
 
@@ -221,10 +221,10 @@ class RobustModule(Checkpointed):
             tags: Groups, or given classes.
             importance: What each element counts for in the divisor, 1 if None.
             divided: Whether the weights are divided as for a loss.
-            logits: Of shape (N, C), if tags are given classes; the caller must not change them.
+            predictions: Of shape (N, 3), if tags are given classes; the caller must not change them.
         """
         flat = (x if x is None or x.dim() == 1 else x.reshape(-1) for x in (losses, index, tags, importance))
-        extras = [*flat, logits]
+        extras = [*flat, predictions]
         if torch.compiler.is_compiling():
             return _compile.weigh(self._handle, values, extras, divided)
         return self.flat_weights(values, extras, divided)
@@ -233,9 +233,9 @@ class RobustModule(Checkpointed):
         """Do :meth:`_weights`, for an eager call as for the compiled operation."""
         if not self.training:
             return _is_usable(values).float()
-        losses, index, tags, importance, logits = extras
+        losses, index, tags, importance, predictions = extras
         losses = values if losses is None else losses
-        weights, factor = self._step(Batch.of(values, index, tags, logits), losses, importance)
+        weights, factor = self._step(Batch.of(values, index, tags, predictions), losses, importance)
         return weights * factor if divided else weights.clone()
 
     def _weighted_sum(self, weights: Tensor, losses: Tensor) -> Tensor:
@@ -264,8 +264,10 @@ class RobustModule(Checkpointed):
         all_weights = weights
         if world > 1:
             part = part if isinstance(part, Tensor) else torch.full((), part, device=losses.device)
-            # A message has no place for logits.
-            batch = replace(batch, tags=self._tags_of(batch.values, batch.tags, batch.logits), logits=None)
+            # A message has no place for predictions.
+            batch = replace(
+                batch, tags=self._tags_of(batch.values, batch.tags, batch.predictions), predictions=None
+            )
             batch, part = self._exchange.gather(batch, part)
             self._learn_sizes(batch)
             evidence, all_weights, index, _ = self._weighed(batch)
@@ -274,7 +276,7 @@ class RobustModule(Checkpointed):
         if evidence is batch.values:
             evidence = evidence.clone()  # The caller may change its losses.
         kept_weights = None if self._takes_losses else all_weights
-        self._pending.append(Calls(evidence, batch.index, batch.tags, kept_weights, batch.logits))
+        self._pending.append(Calls(evidence, batch.index, batch.tags, kept_weights, batch.predictions))
         self._counters.calls += 1
         if self._counters.calls % self.update_every == 0:
             self._update()
@@ -352,9 +354,9 @@ class RobustModule(Checkpointed):
 
     def _count(self) -> None:
         """Count the calls since the last time; sums of integers, so it does not matter when."""
-        for (evidence, index, tags, weights, logits), sizes in self._pending.take():
+        for (evidence, index, tags, weights, predictions), sizes in self._pending.take():
             absent, in_range = evidence == ABSENT, is_cheap_to_read(evidence)
-            tags = self._tags_of(evidence, tags, logits)
+            tags = self._tags_of(evidence, tags, predictions)
             if index is not None and tags is not None:
                 self._memory.record_tags(places(index, self._memory.room, absent, in_range), tags, sizes)
             groups = tags if self._takes_losses else None
@@ -372,7 +374,7 @@ class RobustModule(Checkpointed):
             extremes, old = torch.stack(new).clamp(-LARGEST, LARGEST).to(torch.int32), self._extremes
             self._extremes = extremes if old is None else torch.maximum(old, extremes)
 
-    def _tags_of(self, evidence: Tensor, tags: Tensor | None, logits: Tensor | None) -> Tensor | None:
+    def _tags_of(self, evidence: Tensor, tags: Tensor | None, predictions: Tensor | None) -> Tensor | None:
         """Return what is remembered of each element besides its evidence: its group."""
         return tags
 

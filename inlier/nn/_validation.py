@@ -45,7 +45,7 @@ class Batch:
         values: What is remembered and counted of each element, float32 without a graph; ABSENT where it is left out.
         index: Dataset indices, int64.
         tags: Groups, or given classes, int64.
-        logits: Where tags are given classes, what :meth:`RobustModule._tags_of` makes the tags to remember from.
+        predictions: Where tags are given classes, what :meth:`RobustModule._tags_of` makes the tags to remember from.
         absent: Which elements are left out; None if none is known to be.
         present: How many are not.
         is_ordinary: Whether all elements are known to be present and finite. They nearly always are, and where
@@ -55,7 +55,7 @@ class Batch:
     values: Tensor
     index: Tensor | None = None
     tags: Tensor | None = None
-    logits: Tensor | None = None
+    predictions: Tensor | None = None
     absent: Tensor | None = None
     present: Tensor | float = 0.0
     is_ordinary: bool = False
@@ -66,7 +66,7 @@ class Batch:
         values: Tensor,
         index: Tensor | None = None,
         tags: Tensor | None = None,
-        logits: Tensor | None = None,
+        predictions: Tensor | None = None,
     ) -> Batch:
         """Return the batch, after a look at its values where that is cheap.
 
@@ -81,12 +81,12 @@ class Batch:
             low, high = (float(end) for end in values.aminmax())
             # Both are NaN if any value is.
             if low > ABSENT and high < math.inf:
-                return cls(values, index, tags, logits, None, size, is_ordinary=True)
+                return cls(values, index, tags, predictions, None, size, is_ordinary=True)
         absent = values == ABSENT
         number = absent.sum()
         if is_cheap_to_read(values) and not number:
-            return cls(values, index, tags, logits, None, size)
-        return cls(values, index, tags, logits, absent, size - number)
+            return cls(values, index, tags, predictions, None, size)
+        return cls(values, index, tags, predictions, absent, size - number)
 
 
 def flat_losses(losses: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Calls(NamedTuple):
     indices: Tensor | None
     tags: Tensor | None
     weights: Tensor | None = None
-    logits: Tensor | None = None
+    predictions: Tensor | None = None
 
 
 class Pending:
