@@ -23,7 +23,7 @@ need("sentence_transformers", "sentence_transformers")
 from sentence_transformers import SentenceTransformerTrainer  # noqa: E402
 from sentence_transformers.sentence_transformer import losses  # noqa: E402
 
-from inlier.integrations.transformers import (  # noqa: E402
+from inlier.integrations._trainers import (  # noqa: E402
     IndexedTrainerMixin,
     RobustCallback,
     expected_weight,

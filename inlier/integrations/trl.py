@@ -26,7 +26,7 @@ need("trl", "trl")
 import trl  # noqa: E402
 from trl import DPOTrainer, RewardTrainer, SFTTrainer  # type: ignore[attr-defined]  # noqa: E402
 
-from inlier.integrations.transformers import (  # noqa: E402
+from inlier.integrations._trainers import (  # noqa: E402
     IndexedTrainerMixin,
     RobustCallback,
     expected_weight,

@@ -27,7 +27,8 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutput, SequenceClassifierOutput, TokenClassifierOutput
 
 from inlier import Robust, RobustCrossEntropy
-from inlier.integrations.transformers import STATE, RobustLoss, RobustTrainer
+from inlier.integrations._trainers import STATE
+from inlier.integrations.transformers import RobustLoss, RobustTrainer
 
 TINY = {
     "vocab_size": 60,
