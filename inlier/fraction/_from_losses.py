@@ -334,8 +334,8 @@ class FromLosses:
         self._last: FractionEstimate = FractionEstimate(1.0, 0.0, False, "No losses were seen yet.")
         self._fit: LossMixture | None = None
         self._mean = math.nan
-        # The values of the last fits; NaN where there was none that describes the losses.
-        self._recent = torch.full((LONGEST,), math.nan, dtype=torch.float64)
+        # The values of the last fits, NaN where there was none that describes the losses; and which were trusted.
+        self._recent = torch.full((2, LONGEST), math.nan, dtype=torch.float64)
 
     def observe(self, histogram: LossHistogram) -> None:
         """Take in the histogram of recent losses, in place of the last one."""
@@ -353,9 +353,13 @@ class FromLosses:
         fit = fit_inliers(histogram, start)
         value = fit.value if fit.is_described and histogram.total >= FEW else math.nan
         share = self.smoothing if self._agree() else 0.0
-        self._recent = torch.cat([self._recent[1:], self._recent.new_tensor([value])])
-        if self._agree():
-            self._last = replace(fit, value=share * self._last.value + (1 - share) * value)
+        new = self._recent.new_tensor([[value], [float(fit.trusted)]])
+        self._recent = torch.cat([self._recent[:, 1:], new], 1)
+        if needed := self._agree():
+            value = share * self._last.value + (1 - share) * value
+            doubted = fit.trusted and not bool(self._recent[1, -needed:].all())
+            reason = "Some of the fits that agree are not to be trusted." if doubted else fit.reason
+            self._last = replace(fit, value=value, trusted=fit.trusted and not doubted, reason=reason)
         else:
             reason = fit.reason if math.isnan(value) else "The estimate still changes as training goes on."
             self._last = replace(fit, value=self._last.value, trusted=False, reason=reason)
@@ -363,11 +367,13 @@ class FromLosses:
         self._fitted += 1
         return self._last
 
-    def _agree(self) -> bool:
-        value = float(self._recent[-1])
+    def _agree(self) -> int:
+        """Return how many of the last fits had to agree, if they do; else 0."""
+        value = float(self._recent[0, -1])
         needed = 1 if math.isnan(value) else math.ceil(self.patience / max(value, self.patience / LONGEST))
+        needed = max(needed, 1)
         # NaN is within no distance.
-        return bool((self._recent[-max(needed, 1) :] - value).abs().max() <= AGREEMENT)
+        return needed if bool((self._recent[0, -needed:] - value).abs().max() <= AGREEMENT) else 0
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the last estimate, and what the next fit starts from."""
@@ -381,7 +387,7 @@ class FromLosses:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore them."""
         last = unpack(state)
-        shapes = {"counters": (2,), "recent": (LONGEST,), "mixtures": (2, 7), "singles": (2, 4)}
+        shapes = {"counters": (2,), "recent": (2, LONGEST), "mixtures": (2, 7), "singles": (2, 4)}
         for name, shape in shapes.items():
             if name in ("counters", "recent") and name not in state:
                 raise ValueError(f"{name} is missing")

@@ -302,14 +302,15 @@ class RobustCrossEntropy(RobustModule):
         return weights.sum() if importance is None else torch.dot(weights, importance)
 
     def _solve(
-        self, state: AlternationState, values: Tensor, counts: Tensor, estimates: Tensor
+        self, state: AlternationState, values: Tensor, counts: Tensor, fractions: Tensor
     ) -> AlternationState:
         if len(values) == 0:
             return state
-        fraction = float(estimates[0])
+        # Probabilities are soft by themselves, so the estimate counts, trusted or not.
+        fraction = self._window.estimate.value
         is_clean = fraction >= 1 - SMALLEST_RATE
         log_odds = UNSEEN if is_clean else prior_log_odds(values, counts[0], fraction, self._slope)
-        return AlternationState(estimates, estimates.clone(), torch.tensor([log_odds], dtype=torch.float64))
+        return AlternationState(*torch.tensor([[fraction], [fraction], [log_odds]], dtype=torch.float64))
 
     def _own_state(self) -> dict[str, Tensor]:
         state = super()._own_state()

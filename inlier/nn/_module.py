@@ -95,9 +95,9 @@ class RobustModule(Checkpointed):
 
     @abstractmethod
     def _solve(
-        self, state: AlternationState, values: Tensor, counts: Tensor, estimates: Tensor
+        self, state: AlternationState, values: Tensor, counts: Tensor, fractions: Tensor
     ) -> AlternationState:
-        """Return the state after a round, from the counts of losses in the bins that are occupied."""
+        """Return the state after a round, from the counts of losses in occupied bins and the fractions to act on."""
 
     @abstractmethod
     def _kernel_label(self) -> Tensor:

@@ -28,15 +28,29 @@ DISTINCT = 1000
 copies of a thousand losses would make a chance pattern look significant. If the window holds as many losses of each
 group, each has its own fraction; else all share one, estimated on losses relative to the median of their group."""
 
+CAUTION = 0.5
+"""This part of the outliers that an estimate claims is acted on if the estimate is not trusted."""
+
 SHIFTED, FEWEST = 0.9, 20
 """Older losses are forgotten where their distribution is this far from that of the new ones (Kolmogorov-Smirnov
 distance, with at least FEWEST of each): the loss has changed its unit, not its outliers."""
 
 Solve = Callable[[AlternationState, Tensor, Tensor, Tensor], AlternationState]
-"""The next state, from the last one, the values of occupied bins, their counts in each group, and the estimates."""
+"""The next state, from the last one, the values of occupied bins, their counts in each group, and the fractions to act
+on."""
 
 UNSEEN = 3e38
 """The scale before any loss was seen: every loss has weight 1. (With infinity, an infinite loss would be NaN.)"""
+
+
+def cautious(estimate: FractionEstimate) -> float:
+    """Return the fraction to act on: the estimate if it is trusted, else one nearer to 1.
+
+    Example:
+        >>> cautious(FractionEstimate(0.75, trusted=True)), cautious(FractionEstimate(0.75, trusted=False))
+        (0.75, 0.875)
+    """
+    return estimate.value if estimate.trusted else 1 - CAUTION * (1 - estimate.value)
 
 
 class Calls(NamedTuple):
@@ -105,7 +119,7 @@ class LossWindow:
         self.counts = torch.zeros(groups, (255 << bits_for(groups)) + 1)
         self.rounds = 0
         """The number of updates."""
-        self.state = AlternationState.initial(groups, estimator.estimate().value)
+        self.state = AlternationState.initial(groups, cautious(estimator.estimate()))
         self.estimators = self._estimators_for(groups, [estimator])
         self.pending = torch.zeros(self.counts.numel() + 1, dtype=torch.int32)
         """Counts since the last update, on the device; the last one, of what is left out, is never read."""
@@ -166,7 +180,7 @@ class LossWindow:
         new_rows = extra, counts.shape[1]
         self.counts = torch.cat([counts, counts.new_zeros(new_rows)])
         self.pending = torch.cat([pending.reshape(-1), pending.new_zeros(math.prod(new_rows) + 1)])
-        new = AlternationState.initial(extra, self._fresh.estimate().value)
+        new = AlternationState.initial(extra, cautious(self._fresh.estimate()))
         self.state = AlternationState(
             *(torch.cat([getattr(self.state, k), getattr(new, k)]) for k in vars(new))
         )
@@ -227,10 +241,18 @@ class LossWindow:
         values, counts = LossHistogram(self.counts[0]).values[used], self.counts[:, used]
         if total:
             self._observe(used, counts, min(samples or DISTINCT, DISTINCT))
-        fractions = torch.tensor([estimator.estimate().value for estimator in self.estimators])
-        self.state = solve(self.state, values, counts, fractions.double().expand(self.groups).contiguous())
+        self.state = solve(self.state, values, counts, self._acted_on())
         self._set_current()
         return int(total) + bad, bad, extra
+
+    def _acted_on(self) -> Tensor:
+        """Return the fraction of each group to act on; one that was trusted is, until another takes its place."""
+        old = self.state.target.tolist()
+        estimates = [estimator.estimate() for estimator in self.estimators]
+        chosen = [
+            e.value if e.value == last else cautious(e) for e, last in zip(estimates, old, strict=False)
+        ]
+        return torch.tensor(chosen, dtype=torch.float64).expand(self.groups).contiguous()
 
     def _set_current(self) -> None:
         """Make scales and fractions current, on the device: one copy."""

@@ -225,6 +225,18 @@ def test_the_more_is_called_wrong_the_longer_it_must_hold(outliers, fits) -> Non
     assert trusted.index(True) == fits - 1
 
 
+def test_fits_that_agree_are_trusted_if_each_of_them_is() -> None:
+    """Of few losses the fraction is found, but its standard error is too large."""
+    rng, estimator = generator("doubted"), FromLosses(patience=1.7)
+    found = []
+    for n in (130, 130, 130, N, N, N):
+        estimator.observe(LossHistogram.of(squared_errors(n, 2, 0.4, 10, False, rng)))
+        found.append(estimator.estimate())
+    assert [round(estimate.value, 1) for estimate in found] == [1.0, 1.0, 0.6, 0.6, 0.6, 0.6]
+    assert [estimate.trusted for estimate in found] == [False] * 5 + [True]
+    assert found[4].reason == "Some of the fits that agree are not to be trusted."
+
+
 def test_a_fit_that_does_not_describe_the_losses_is_no_evidence() -> None:
     """Rounded errors form groups that are none; fits of them agree with each other all the same."""
     rng, estimator = generator("rounded"), FromLosses()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -282,6 +283,23 @@ class TestEstimators:
     def test_anything_else_is_refused(self, wrong):
         with pytest.raises((TypeError, ValueError), match="pass 'auto', a number, or a FractionEstimator"):
             Robust(inlier_fraction=wrong)
+
+    def test_what_is_not_trusted_is_acted_on_by_half(self):
+        class Known(GivenFraction):
+            def estimate(self):
+                return replace(super().estimate(), value=self.value, trusted=self.is_trusted)
+
+        estimator = Known(0.6)
+        acted = []
+        for value, is_trusted in ((0.6, False), (0.6, True), (0.6, False), (0.5, False), (1.0, False)):
+            estimator.value, estimator.is_trusted = value, is_trusted
+            if not acted:
+                robust = Robust(inlier_fraction=estimator, warmup=0, update_every=1)
+            robust(torch.rand(200))
+            acted.append(round(float(robust.inlier_fraction), 6))
+            assert robust.fraction_estimate.value == value
+        # An estimate that was trusted stays in force until another one takes its place.
+        assert acted == [0.8, 0.6, 0.6, 0.75, 1.0]
 
     def test_the_estimate_says_how_far_it_can_be_trusted(self):
         torch.manual_seed(0)
