@@ -22,10 +22,12 @@ from inlier.nn._validation import ABSENT, Batch, is_cheap_to_read
 
 __all__ = ["Exchange", "all_reduce_sum", "world_size"]
 
-COUNT, COLUMNS, REFUSED, PART = range(4)
-"""The header: the number of rows, the columns, whether the call was refused, the part of the divisor."""
+CALL, PART, HEADER = range(3)
+"""The header: what the call is, the part of the divisor; then come the rows.
 
-HEADER = 4
+A call is its number of rows times :data:`KINDS`, plus a bit for each column, plus :data:`REFUSED`."""
+
+KINDS, REFUSED = 32, 16
 WAIT = timedelta(seconds=8)
 """After this time, look for what may keep another process from ever answering."""
 
@@ -127,7 +129,7 @@ class Exchange:
         while True:
             width = columns.bit_count()
             message = torch.zeros(HEADER + self.rows * width, dtype=torch.int32, device=device)
-            message[COUNT], message[COLUMNS], message[REFUSED] = count, columns, refused
+            message[CALL] = count * KINDS + columns + REFUSED * refused
             message[PART] = part.float().view(torch.int32)
             body = message[HEADER:].view(self.rows, width)
             body[:, 0].view(torch.float32).fill_(ABSENT)
@@ -138,29 +140,28 @@ class Exchange:
                 body[:fits, column] = numbers[:fits].to(torch.int32)
             received = torch.empty(self.world, len(message), dtype=torch.int32, device=device)
             self._all_gather(received, message)
-            counts = received[:, COUNT]
+            counts = received[:, CALL] >> (KINDS.bit_length() - 1)
             if not (first or is_cheap_to_read(received)):
                 # Stays on the device until the next update.
                 self._largest = counts.max().clamp(min=self._largest)
                 return received
-            headers = received[:, :HEADER].cpu()
-            self._check(headers)
-            most = int(headers[:, COUNT].max())
+            calls = received[:, CALL].cpu().tolist()
+            self._check(calls)
+            most = max(calls) // KINDS
             self.columns = columns
             self._largest = max(int(self._largest), most)
             if most <= self.rows:
                 return received
             self.rows = most
 
-    def _check(self, received: Tensor) -> None:
+    def _check(self, calls: list[int]) -> None:
         """Raise, on every process alike, if one refused its call or got other arguments."""
-        headers = received.tolist()
-        refused = [rank for rank, header in enumerate(headers) if header[REFUSED]]
+        refused = [rank for rank, call in enumerate(calls) if call & REFUSED]
         if refused:
             raise RuntimeError(
                 f"process {refused[0]} refused this call, see its error: nothing was changed on any process"
             )
-        columns = [header[COLUMNS] for header in headers]
+        columns = [call % REFUSED for call in calls]
         if len(set(columns)) > 1:
             with_index = [rank for rank, bits in enumerate(columns) if bits & 2]
             with_groups = [rank for rank, bits in enumerate(columns) if bits & 4]

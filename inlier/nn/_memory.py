@@ -45,7 +45,7 @@ class SampleMemory:
     @property
     def room(self) -> int:
         """How many samples there is room for."""
-        return len(self.mean) - 1
+        return self.mean.shape[0] - 1  # len() of a tensor is a slow call, and each step asks
 
     @property
     def means(self) -> Tensor:

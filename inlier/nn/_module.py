@@ -40,8 +40,8 @@ NEGATIVE = -1e-6
 LARGEST = 2**31 - 1
 """Extremes of indices are kept as int32 on a device."""
 
-MOST_PENDING = 2**22
-"""At most this many numbers, 16 to 32 MB, wait to be counted, however many calls there are between updates."""
+MOST_PENDING = 2**19
+"""At most so many elements wait to be counted, however many calls there are between updates: 2 to 18 MB."""
 
 
 class RobustModule(Checkpointed):

@@ -73,13 +73,13 @@ class Pending:
         """Drop all."""
         self.calls: list[Calls] = []
         self.size = 0
-        """How many numbers are kept."""
+        """How many elements are kept."""
 
     def append(self, call: Calls) -> None:
         """Keep the elements of a call, in tensors that nobody else changes."""
         if call.evidence.numel():
             self.calls.append(call)
-            self.size += sum(part.numel() for part in call if part is not None)
+            self.size += call.evidence.numel()
 
     def take(self) -> Iterator[tuple[Calls, list[int]]]:
         """Hand out all calls in order, those with the same arguments in a row joined.
@@ -132,7 +132,7 @@ class LossWindow:
     @property
     def groups(self) -> int:
         """The number of groups."""
-        return len(self.counts)
+        return self.counts.shape[0]
 
     @property
     def scales(self) -> Tensor:
