@@ -41,10 +41,9 @@ CHANGES: dict[str, tuple[object, ...]] = {
     "UNCLEAR": ((2.65, 2.65001), (3.2, 3.6), (4.4, 4.8)),
     "NEEDED_SHARE": ((0.0, 0.0), (0.11, 0.05), (0.44, 0.2)),
     "NEEDED_GAIN": ((0.0, 0.0), (2.5, -2.0), (10.0, -8.0), (10.0, 0.0)),
-    "NEEDED_GAIN_STRAIGHT": (-100.0, 5.0),
-    "STRAIGHT_COUNTS": ((0.0, 40.0), (0.15, 40.0), (0.6, 40.0), (0.3, 20.0), (0.3, 80.0), (0.3, 1e9)),
-    "AMPLE": (1, 750, 3000),
-    "SCARCE": ((3.5, 1.5), (14.0, 6.0)),
+    "STRAIGHT_COUNTS": (0.0, 0.15, 0.6),
+    "AMPLE": (750, 3000),
+    "SCARCE": (0.0, 1.5, 6.0),
     "SAFETY": (0.0, 5.0, 20.0),
 }
 """Constants of the rule, and what else they could be."""

@@ -56,13 +56,9 @@ SMALLEST_GAP = 2.65
 UNCLEAR = (3.8, 4.2)
 NEEDED_SHARE = (0.22, 0.1)
 NEEDED_GAIN = (5.0, -4.0)
-NEEDED_GAIN_STRAIGHT = 0.5
-STRAIGHT_COUNTS = (
-    0.3,
-    40.0,
-)  # The gain over a straight group counts by the first of these, up to the second.
-AMPLE = 1500  # With n losses, fewer than this, both required gains grow with log(AMPLE / n) ...
-SCARCE = (7.0, 3.0)  # ... times these.
+STRAIGHT_COUNTS = 0.3  # What the gain over a straight group counts for.
+AMPLE = 1500  # With n losses, fewer than this, the required gain grows with log(AMPLE / n) ...
+SCARCE = 3.0  # ... times this.
 SAFETY = 10.0  # What two groups of two shapes must gain beyond Schwarz's criterion.
 
 # When an estimate is trusted.
@@ -261,10 +257,8 @@ def _one_shape_is_accepted(gap: float, share: float, gain: float, straight_gain:
     """
     clear = min(max((gap - UNCLEAR[0]) / (UNCLEAR[1] - UNCLEAR[0]), 0.0), 1.0)
     needed_share, needed_gain = (a + clear * (b - a) for a, b in (NEEDED_SHARE, NEEDED_GAIN))
-    scarce = max(math.log(AMPLE / n), 0.0)
-    counted, most = STRAIGHT_COUNTS
-    enough = gain + counted * min(straight_gain, most) >= needed_gain + SCARCE[0] * scarce
-    enough = enough and straight_gain >= NEEDED_GAIN_STRAIGHT + SCARCE[1] * scarce
+    scarce = SCARCE * max(math.log(AMPLE / n), 0.0)
+    enough = gain + STRAIGHT_COUNTS * straight_gain >= needed_gain + scarce
     return enough and gap >= SMALLEST_GAP and share >= needed_share
 
 
