@@ -118,7 +118,7 @@ def clean_probability(margins: Tensor, log_odds: float | Tensor, slope: float = 
         >>> clean_probability(torch.tensor([-8.0, 0.0, 8.0]), 1.3863).round(decimals=2)
         tensor([0.0000, 0.8000, 1.0000])
     """
-    return torch.sigmoid(slope * margins + log_odds)
+    return (slope * margins).add_(log_odds).sigmoid_()
 
 
 def prior_log_odds(losses: Tensor, counts: Tensor, inlier_fraction: float, slope: float = 1.0) -> float:

@@ -122,8 +122,7 @@ class ConfidenceWindow:
         self.by_class, self.frequencies = torch.zeros(2, PLACES), torch.zeros(PLACES)
         self.is_uneven = False
         """Whether classes differ in frequency by more than noise makes them differ."""
-        self.current = self._current()
-        """Of each class, on the device: the usual confidence (first row) and the log frequency (second)."""
+        self._set_current(self._current())
         self.seen, self.rounds, self.epoch, self.classes = 0, 0, 0, 2
         self.rates = RateInterval()
 
@@ -141,7 +140,7 @@ class ConfidenceWindow:
         if self.current.device != logits.device:
             self._move(logits.device)
         self.classes = classes = logits.shape[1]
-        return self.current[1, :classes] if classes <= PLACES else logits.new_zeros(classes)
+        return self._log_frequency.narrow(0, 0, classes) if classes <= PLACES else logits.new_zeros(classes)
 
     def look(self, logits: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         """Return margins and predictions, as from :func:`margins_and_predictions`, for logits of shape (N, C)."""
@@ -189,7 +188,8 @@ class ConfidenceWindow:
         self.pending.index_add_(0, counted, self.pending.new_ones(1).expand(len(tags)))
 
     def _move(self, device: torch.device) -> None:
-        self.pending, self.current = self.pending.to(device), self.current.to(device)
+        self.pending = self.pending.to(device)
+        self._set_current(self.current.to(device))
         self.pending_by_class = self.pending_by_class.to(device)
 
     def update(self, samples: int) -> None:
@@ -267,6 +267,10 @@ class ConfidenceWindow:
         """Whether all labels are of one class: of two answers the chosen one, say. Then classes are exchangeable."""
         return int((self.frequencies > 0).sum()) == 1
 
+    def _set_current(self, current: Tensor) -> None:
+        """Keep what is known of each class, on the device: its usual confidence, then its log frequency."""
+        self.current, self._log_frequency = current, current[1]  # A step needs this view alone.
+
     def _current(self) -> Tensor:
         """Return usual confidences, in bins, and log frequencies; the mean counts as one more prediction or label."""
         sums, numbers = self.by_class[0] / 2, self.by_class[1]
@@ -301,7 +305,7 @@ class ConfidenceWindow:
         new.pending_by_class = state.read("pending_by_class", torch.int32, (3, PLACES), low=0)
         new.by_class = state.read("by_class", torch.float32, (2, PLACES), low=0)
         new.frequencies = state.read("frequencies", torch.float32, (PLACES,), low=0)
-        new.current = new._current()
+        new._set_current(new._current())
         counters = state.read("seen", torch.int64, (4,), low=0).tolist()
         new.seen, new.rounds, new.epoch, new.classes = counters
         new.rates = RateInterval.of(

@@ -320,12 +320,14 @@ class RobustModule(Checkpointed):
     def _make_room(self, ends: list[tuple[int, int]]) -> None:
         """Check the smallest and the largest index, then group, and make room."""
         index, groups = ends
+        is_new = index[1] >= self._memory.size or groups[1] >= self._window.groups
+        if not is_new and min(index[0], groups[0]) >= 0:  # As in nearly all calls.
+            return
         self._memory.check(*index, self._counters.seen)
         self._window.check(*groups)
-        before = self._memory.size, self._window.groups
         self._memory.reserve(index[1] + 1)
         self._window.reserve(groups[1] + 1)
-        self._counters.has_grown |= before != (self._memory.size, self._window.groups)
+        self._counters.has_grown |= is_new
 
     def _weighed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return the evidence for each element, its weight, its place in the memory and its row in the window."""
