@@ -7,8 +7,9 @@ The regression tables of benchmarks/real_tables with at least 300 rows for train
 64, Adam at 1e-3, batches of 64, `--steps` steps, inputs standardized, targets by their median and interquartile range.
 Squared errors by their mean, by `Robust()` and by `Robust()` with a dataset index; and the Huber loss. Clean, and with
 30 % of the targets times ten or shifted by three deviations. RMSE on clean held-out rows, divided by that of the mean.
-`--caution` is what part of an estimate counts that is not trusted (`CAUTION` of inlier/nn/_window.py). Results are kept
-in `.bench/networks.jsonl`, so an interrupted run resumes; the table is printed at the end.
+`--caution` is what part of an estimate counts that is not trusted, and `--errors` how many standard errors it must be
+away from what is acted on (`CAUTION`, `ERRORS` of inlier/nn/_window.py). Results are kept in `.bench/networks.jsonl`, so
+an interrupted run resumes; the table is printed at the end.
 """
 
 from __future__ import annotations
@@ -103,14 +104,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--caution", type=float, default=_window.CAUTION)
+    parser.add_argument("--errors", type=float, default=_window.ERRORS)
     parser.add_argument("--results", type=Path, default=Path(".bench/networks.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     path = options.results
     path.parent.mkdir(exist_ok=True)
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    _window.CAUTION = options.caution
-    common = {"half": options.half, "steps": options.steps, "seed": options.seed, "caution": options.caution}
+    _window.CAUTION, _window.ERRORS = options.caution, options.errors
+    chosen = ("half", "steps", "seed", "caution", "errors")
+    common = {name: getattr(options, name) for name in chosen}
     rows = [row for row in rows if common.items() <= row.items()]
     done = {(row["table"], row["kind"], row["method"]) for row in rows}
     sources = [source for source in catalogue.REGRESSION if catalogue.half(source.name) == options.half]

@@ -29,7 +29,10 @@ copies of a thousand losses would make a chance pattern look significant. If the
 group, each has its own fraction; else all share one, estimated on losses relative to the median of their group."""
 
 CAUTION = 0.5
-"""This part of the outliers that an estimate claims is acted on if the estimate is not trusted."""
+"""No more than this part of the outliers that an estimate claims is acted on if the estimate is not trusted."""
+
+ERRORS = 2.0
+"""... and no more than are left if the fraction is higher by so many standard errors."""
 
 SHIFTED, FEWEST = 0.9, 20
 """Older losses are forgotten where their distribution is this far from that of the new ones (Kolmogorov-Smirnov
@@ -44,13 +47,17 @@ UNSEEN = 3e38
 
 
 def cautious(estimate: FractionEstimate) -> float:
-    """Return the fraction to act on: the estimate if it is trusted, else one nearer to 1.
+    """Return the fraction to act on: the estimate if it is trusted, else one nearer to 1, 1 if that is not ruled out.
 
     Example:
         >>> cautious(FractionEstimate(0.75, trusted=True)), cautious(FractionEstimate(0.75, trusted=False))
         (0.75, 0.875)
+        >>> cautious(FractionEstimate(0.75, standard_error=0.2, trusted=False))
+        1.0
     """
-    return estimate.value if estimate.trusted else 1 - CAUTION * (1 - estimate.value)
+    if estimate.trusted:
+        return estimate.value
+    return min(max(1 - CAUTION * (1 - estimate.value), estimate.value + ERRORS * estimate.standard_error), 1.0)
 
 
 class Calls(NamedTuple):

@@ -298,8 +298,18 @@ class TestEstimators:
             robust(torch.rand(200))
             acted.append(round(float(robust.inlier_fraction), 6))
             assert robust.fraction_estimate.value == value
-        # An estimate that was trusted stays in force until another one takes its place.
+        # An estimate that was trusted is acted on until another one takes its place.
         assert acted == [0.8, 0.6, 0.6, 0.75, 1.0]
+
+    @pytest.mark.parametrize(("error", "acted_on"), [(0.0, 0.8), (0.05, 0.8), (0.15, 0.9), (0.3, 1.0)])
+    def test_what_is_uncertain_and_not_trusted_is_acted_on_less(self, error, acted_on):
+        class Uncertain(GivenFraction):
+            def estimate(self):
+                return replace(super().estimate(), standard_error=error, trusted=False)
+
+        robust = Robust(inlier_fraction=Uncertain(0.6), warmup=0, update_every=1)
+        robust(torch.rand(200))
+        assert float(robust.inlier_fraction) == pytest.approx(acted_on)
 
     def test_the_estimate_says_how_far_it_can_be_trusted(self):
         torch.manual_seed(0)
