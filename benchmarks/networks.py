@@ -8,8 +8,8 @@ The regression tables of benchmarks/real_tables with at least 300 rows for train
 Squared errors by their mean, by `Robust()` and by `Robust()` with a dataset index; and the Huber loss. Clean, and with
 30 % of the targets times ten or shifted by three deviations. RMSE on clean held-out rows, divided by that of the mean.
 `--caution` is what part of an estimate counts that is not trusted, and `--errors` how many standard errors it must be
-away from what is acted on (`CAUTION`, `ERRORS` of inlier/nn/_window.py). Results are kept in `.bench/networks.jsonl`, so
-an interrupted run resumes; the table is printed at the end.
+away from what is acted on (`CAUTION`, `ERRORS` of inlier/nn/_window.py). Results are kept in `.bench/networks.jsonl`,
+so an interrupted run resumes; the table is printed at the end.
 """
 
 from __future__ import annotations
