@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    distributed,
     groups,
     label_noise,
     overhead,
@@ -45,6 +46,7 @@ COMPARISONS = {
     "Regressors": regressors,
     "Label noise": label_noise,
     "Training curves": training_curves,
+    "Large tables": distributed,
 }
 """Benchmarks whose tables have a column for each method; what they measure is said by their docstrings."""
 

@@ -7,8 +7,9 @@
 
 The table has 10 columns of float64, 9 inputs and a target of which a fifth is wrong: 8 GB for 10^8 rows. Each
 measurement is a process of its own; all are ratios within one run. "Reading" is reading all files as often as the fit
-does, with the same batches, and doing nothing with them. Processor time is that of all processes, those of the workers
-too, and hardly depends on what else a machine does.
+does, with the same batches, and doing nothing with them: "passes / reading" compares processor times. The last passes
+of engines are those from the second round of fitting on, without what workers import at first; their processor time is
+that of all processes, those of the scheduler and the workers too, and hardly depends on what else a machine does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pathlib import Path
 import numpy as np
 
 CHUNK = 1_000_000
+FOLDER = Path("runs", "benchmark-distributed")
+FIGURE = Path(__file__).parent.parent / "docs" / "img" / "large_tables.png"
 ROUND = "fitting all rows, round 2"
 
 
@@ -61,7 +64,7 @@ def size_of(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.glob("*.parquet")) / 1e9
 
 
-def run(code: str, *arguments: object) -> dict[str, float]:
+def run_alone(code: str, *arguments: object) -> dict[str, float]:
     """Run a function of this module in a process of its own; return its seconds, peak memory and result."""
     command = [sys.executable, "-m", "benchmarks.distributed", "--inside", code, *map(str, arguments)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
@@ -125,41 +128,97 @@ def processor_times(backend: str) -> list[float]:
     return [time.process_time(), *(times[pid] for pid in sorted(times))]
 
 
-def curve(folder: Path, sizes: list[int]) -> None:
-    print(
-        "| rows | files, GB | passes | passes, s | ns per row and pass | passes / reading "
-        "| the same, processor time | whole fit, s | peak, GB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+def curve(folder: Path, sizes: list[int]) -> list[dict[str, float]]:
+    """Time and memory of streamed fits, by the number of rows."""
+    found = []
     for rows in sizes:
         data = write(folder, rows)
-        fit = run("fit", data, "stream", 1)
-        reading = run("read", data, int(fit["passes"]))
-        each = fit["passes_seconds"] / fit["passes"] / rows * 1e9
-        print(
-            f"| {rows:,} | {size_of(data):.3g} | {fit['passes']:.0f} | {fit['passes_seconds']:.1f} | {each:.0f} "
-            f"| {fit['passes_seconds'] / reading['seconds']:.2f} "
-            f"| {fit['passes_processor'] / reading['processor']:.2f} | {fit['seconds']:.1f} | {fit['gigabytes']:.2f} |",
-            flush=True,
-        )
+        fit = run_alone("fit", data, "stream", 1)
+        reading = run_alone("read", data, int(fit["passes"]))
+        found.append(fit | {"rows": rows, "files": size_of(data), "reading": reading["processor"]})
+        print(found[-1], flush=True)
+    return found
 
 
-def engines(folder: Path, rows: int) -> None:
-    data = write(folder, rows)
-    base = run("fit", data, "stream", 1)
-    print(
-        "| engine | workers | rounds and scores, s | processor time, s | / streaming | busiest process | same |"
-    )
-    print("|---|---|---|---|---|---|---|")
+def engines(folder: Path, rows: int) -> list[dict[str, float]]:
+    """The last passes of the same fit by each engine."""
+    data, found = write(folder, rows), []
     for backend, workers in (("stream", 1), ("dask", 1), ("dask", 2), ("ray", 1), ("ray", 2)):
-        fit = base if backend == "stream" else run("fit", data, backend, workers)
-        print(
-            f"| {backend} | {'' if backend == 'stream' else workers} | {fit['rounds_seconds']:.1f} "
-            f"| {fit['rounds_processor']:.1f} | {fit['rounds_processor'] / base['rounds_processor']:.2f} "
-            f"| {fit['busiest'] / fit['rounds_processor']:.0%} "
-            f"| {'yes' if fit['first'] == base['first'] else 'no'} |",
-            flush=True,
-        )
+        found.append(run_alone("fit", data, backend, workers) | {"backend": backend, "workers": workers})
+        print(found[-1], flush=True)
+    return found
+
+
+def curve_table(found: list[dict[str, float]]) -> str:
+    lines = [
+        "| rows | files, GB | passes | passes, s | passes / reading | whole fit, s | peak memory, GB |",
+        "|---" * 7 + "|",
+    ]
+    lines += [
+        f"| {fit['rows']:,} | {fit['files']:.3g} | {fit['passes']:.0f} | {fit['passes_seconds']:.1f} "
+        f"| {fit['passes_processor'] / fit['reading']:.2f} | {fit['seconds']:.1f} | {fit['gigabytes']:.2f} |"
+        for fit in found
+    ]
+    return "\n".join(lines)
+
+
+def engines_table(found: list[dict[str, float]]) -> str:
+    base, alone = found[0], {fit["backend"]: fit for fit in found if fit["workers"] == 1}
+    lines = [
+        "| engine | workers | last passes, s | one worker / this | processor time, s | / streaming "
+        "| busiest process, s | same result |",
+        "|---" * 8 + "|",
+    ]
+    lines += [
+        f"| {fit['backend']} | {fit['workers'] if fit is not base else ''} | {fit['rounds_seconds']:.1f} "
+        f"| {alone[fit['backend']]['rounds_seconds'] / fit['rounds_seconds']:.2f} "
+        f"| {fit['rounds_processor']:.1f} | {fit['rounds_processor'] / base['rounds_processor']:.2f} "
+        f"| {fit['busiest']:.1f} | {'yes' if fit['first'] == base['first'] else 'no'} |"
+        for fit in found
+    ]
+    return "\n".join(lines)
+
+
+def run(quick: bool = False) -> dict[str, list]:
+    """The curve and the engines; the figure is drawn too, unless they are short."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sizes = [10**5, 10**6] if quick else [10**5, 10**6, 10**7, 10**8]
+    found: dict[str, list] = {"curve": curve(FOLDER, sizes), "engines": engines(FOLDER, sizes[-2])}
+    found["notes"] = ["![Time and memory by the number of rows](img/large_tables.png)"]
+    if not quick:
+        draw(found["curve"])
+    return found
+
+
+def sections(found: dict[str, list]) -> list[tuple[str, str]]:
+    """The tables, by heading."""
+    return [("Streamed", curve_table(found["curve"])), ("Engines", engines_table(found["engines"]))]
+
+
+def draw(found: list[dict[str, float]]) -> None:
+    from matplotlib.figure import Figure
+
+    from inlier._figures import style
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    time_axes, memory_axes = figure.subplots(1, 2)
+    rows = [fit["rows"] for fit in found]
+    lines = {
+        "all passes": [fit["passes_processor"] for fit in found],
+        "three times reading as often": [3 * fit["reading"] for fit in found],
+        "reading as often": [fit["reading"] for fit in found],
+    }
+    for number, (label, seconds) in enumerate(lines.items()):
+        time_axes.plot(rows, seconds, label=label, **style(number))
+    time_axes.set(xscale="log", yscale="log", xlabel="rows of 10 columns", ylabel="processor time, s")
+    time_axes.legend()
+    memory_axes.plot(rows, [fit["gigabytes"] for fit in found], label="peak memory", **style(0))
+    memory_axes.plot(rows, [fit["files"] for fit in found], label="files", **style(1))
+    memory_axes.set(xscale="log", yscale="log", xlabel="rows of 10 columns", ylabel="GB")
+    memory_axes.legend()
+    for axes in (time_axes, memory_axes):
+        axes.grid(alpha=0.3)
+    figure.savefig(FIGURE, dpi=110, metadata={"Software": None})
 
 
 def labels(folder: Path, rows: int) -> None:
@@ -228,7 +287,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="?", choices=["curve", "engines", "labels", "sample"], default="curve")
-    parser.add_argument("--folder", type=Path, default=Path("runs", "benchmark-distributed"))
+    parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--sizes", default="1e5,1e6,1e7")
     parser.add_argument("--rows", type=float, default=1e7)
     parser.add_argument("--inside", nargs="+")
@@ -237,9 +296,9 @@ def main() -> None:
     if options.inside:
         inside(options.inside[0], options.inside[1:])
     elif options.what == "curve":
-        curve(options.folder, [int(float(size)) for size in options.sizes.split(",")])
+        print(curve_table(curve(options.folder, [int(float(size)) for size in options.sizes.split(",")])))
     elif options.what == "engines":
-        engines(options.folder, int(options.rows))
+        print(engines_table(engines(options.folder, int(options.rows))))
     elif options.what == "labels":
         labels(options.folder, int(options.rows))
     else:
