@@ -260,7 +260,7 @@ def _without_unit(column: Column, texts: list[str], counts: Array) -> tuple[str,
     Example:
         >>> import numpy as np
         >>> _without_unit(Column("price", "number", unit="$"), ["$5", "7", "$8"], np.ones(3, int))
-        ("1 cell without a unit taken in '$'",)
+        ("1 cell without a unit taken to be in '$'",)
     """
     if not column.unit or " " in column.unit:
         return ()
@@ -270,7 +270,7 @@ def _without_unit(column: Column, texts: list[str], counts: Array) -> tuple[str,
         for number, count in zip(numbers, counts, strict=True)
         if number is not None and not number.unit
     )
-    return (f"{_cells(bare)} without a unit taken in {quoted(column.unit)}",) if bare else ()
+    return (f"{_cells(bare)} without a unit taken to be in {quoted(column.unit)}",) if bare else ()
 
 
 def _cells(count: int) -> str:

@@ -20,6 +20,7 @@ from inlier.fit._columns import (
     mixed_units,
     units_in_words,
 )
+from inlier.fit._totals import is_sum_of_others
 from inlier.fit._written import is_currency
 
 Task = Literal["regression", "classification"]
@@ -121,11 +122,16 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         present = ~np.isnan(reading.values) | np.isin(np.arange(len(present)), named)
     elif not texts:
         present = ~np.isnan(reading.values)
+    total = kind == "number" and is_sum_of_others(reading.values)
+    if total:
+        present[-1] = False
     rows = np.flatnonzero(present)
     _check_rows(name, len(rows))
     labels = np.asarray(column.cast(pa.string()).to_numpy(), dtype=object) if texts else reading.values
     given = labels[rows]
     notes, suspects = reading.notes, list(reading.suspects)
+    if total:
+        suspects.append(SuspectCell(len(column) - 1, name, str(column[-1]), "the sum of all rows above"))
     values = given
     if texts:
         answers = reading.values[rows] if kind == "yes/no" else np.full(len(rows), np.nan)
