@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Decision", "apply_decisions", "apply_to_images", "check_label", "image_of", "read_decisions"]
 
 ACTIONS = ("keep", "fix", "drop")
+COLUMNS = ("row", "decision", "given", "value", "file")
 MAX_BYTES = 100_000_000
 
 
@@ -43,7 +44,10 @@ class Decision:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """Return the decisions of a CSV file: its columns are ``row``, ``decision``, ``given``, ``value`` and ``file``.
+    """Return the decisions of a table: its columns are ``row``, ``decision``, ``given``, ``value`` and ``file``.
+
+    A spreadsheet program may have saved it, and a person may have typed in it: case and blanks do not count, and lines
+    without a decision are skipped.
 
     Raises:
         InputError: If a line is not a decision, or a row has two.
@@ -56,11 +60,19 @@ def read_decisions(path: Path) -> list[Decision]:
         Decision(row=7, action='fix', given='cat', value='dog', file='')
     """
     table = inspect_table(path)
+    if table.format != "parquet":  # A person may have typed the header.
+        table = replace(
+            table,
+            names=tuple(name.casefold() if name.casefold() in COLUMNS else name for name in table.names),
+        )
     check_columns(table, ["row", "decision"], "decisions")
-    names = [name for name in ("row", "decision", "given", "value", "file") if name in table.names]
+    names = [name for name in COLUMNS if name in table.names]
     found: dict[int, Decision] = {}
     for place, entry in enumerate(read_columns(table, names, Limits(gigabytes=MAX_BYTES / 1e9)).to_pylist()):
-        number, action = str(entry["row"] or ""), str(entry["decision"] or "")
+        number = str("" if entry["row"] is None else entry["row"]).strip().removesuffix(".0")
+        action = str(entry["decision"] or "").strip().casefold()
+        if not action:
+            continue  # Nothing was decided about this row.
         line = f"decisions {quoted(path)}, line {place + table.first_row}"
         if not number.isdecimal():
             raise InputError(f"{line}: row {quoted(number)} is not a number")

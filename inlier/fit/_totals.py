@@ -17,7 +17,7 @@ MOST_TOTALS = 3
 """So many rows at the end may be totals."""
 TOTAL = re.compile(
     r"((grand|overall)\s+totals?|sub-?\s?totals?|totals?|sum|summe|gesamt(summe)?|insgesamt|zwischensumme|somme|totale"
-    r"|suma|soma|totaal|som|итого|合计|总计|合計)\s*:?\s*(\(.*\)|\d*)",
+    r"|suma|soma|totaal|som|итого|合计|总计|合計)\s*:?\s*(\(.*\)|\d*)\s*:?",
     re.IGNORECASE,
 )
 """A word for a total, in several languages, with nothing but a number or a remark in brackets behind it."""

@@ -44,8 +44,10 @@ MARKS = {
     for decimal, other in ((".", ","), (",", "."))
 }
 """By decimal mark: digits without leading zeros, in groups or not (groups of two are Indian), and decimals."""
-WIDE = str.maketrans("０１２３４５６７８９．，－＋％￥", "0123456789.,-+%¥")
-"""Characters of full width, as in East Asian texts."""
+WIDE = str.maketrans(
+    "０１２３４５６７８９．，－＋％￥٠١٢٣٤٥٦٧٨٩٫٬٪۰۱۲۳۴۵۶۷۸۹", "0123456789.,-+%¥0123456789.,%0123456789"
+)
+"""Characters of full width, as in East Asian texts, and Arabic and Persian digits."""
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "Mio": 1e6, "bn": 1e9, "B": 1e9, "Mrd": 1e9}
 
 MONTHS = tuple(
