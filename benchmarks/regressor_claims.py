@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.real_tables import catalogue, errors
 from benchmarks.real_tables.prepare import split
 from inlier.sklearn import AdaptiveRegressor, _regressor
-from inlier.sklearn._power import PLANTED, slip_evidence
+from inlier.sklearn._power import PLANTED, is_undecided, slip_evidence
 
 RATES = (0.05, 0.1, 0.3)
 LEVELS = {np.inf: "no claim", 6.0: "6", 4.0: "4", 2.5: "2.5", -np.inf: "always a claim"}
@@ -71,7 +71,7 @@ def examined(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         return {"level": -np.inf, "claims": [False, False]}
     weighting, n = found[0].weighting, float(len(y))
     level = np.inf
-    if _regressor.is_undecided(weighting):
+    if is_undecided(weighting):
         level = slip_evidence(found[0].errors, y, np.ones(len(y)))
     claims = [_claims(_regressor.estimate_of(weighting, n, noticed)) for noticed in (False, True)]
     return {"level": float(level), "claims": claims}

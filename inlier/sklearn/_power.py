@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from inlier.sklearn._extension import Weighting
 from inlier.sklearn._learners import Array
 from inlier.sklearn._residuals import TRUSTED, examine
 
@@ -17,6 +18,17 @@ PLANTED = 0.05
 NOTICED = TRUSTED + 1.5
 """The evidence has a standard error of 1: slips of this mean are noticed in 14 of 15 draws;
 `python -m benchmarks.regressor_claims`."""
+
+
+def is_undecided(weighting: Weighting) -> bool:
+    """Return whether outliers are neither proven, nor plainly worse than one distribution."""
+    evidence = weighting.evidence
+    return not evidence.trusted and (evidence.open or weighting.kind == "bounded")
+
+
+def would_notice(weighting: Weighting, errors: Array, targets: Array, frequency: Array) -> bool:
+    """Return whether slips would have been noticed, where that matters: nothing is proven, and nothing ruled out."""
+    return is_undecided(weighting) and slip_evidence(errors, targets, frequency) > NOTICED
 
 
 def slip_evidence(errors: Array, targets: Array, frequency: Array) -> float:

@@ -18,8 +18,8 @@ from inlier.sklearn._base import Adaptive, estimate_from, frequency_of
 from inlier.sklearn._extension import Weighting
 from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear
 from inlier.sklearn._learners import Array, InSample, LeastSquares, OutOfFold
-from inlier.sklearn._power import NOTICED, PLANTED, slip_evidence
-from inlier.sklearn._robust import SUBSAMPLE, Data, Result, find_weights, subsample
+from inlier.sklearn._power import PLANTED
+from inlier.sklearn._robust import Data, Result, find_weights
 
 FEWEST = 30
 """With fewer rows nothing is examined."""
@@ -111,19 +111,10 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         if given is not None:
             found = find(given.value)
         assert found is not None
-        estimate = given or estimate_of(found.weighting, n, self._would_notice(found, y, frequency, n))
+        estimate = given or estimate_of(found.weighting, n, found.noticed)
         self._finish(
             X, y, sample_weight, found.weights, found.probability, found.errors**2, estimate, found.n_iter
         )
-
-    def _would_notice(self, found: Result, y: Array, frequency: Array, n: float) -> bool:
-        """Return whether slips would have been noticed, where it matters: nothing is proven, nothing ruled out."""
-        if n < AMPLE or not is_undecided(found.weighting):
-            return False
-        rows = np.flatnonzero(frequency)
-        if len(rows) > SUBSAMPLE:
-            rows = rows[subsample(len(rows), np.random.RandomState(0))]
-        return slip_evidence(found.errors[rows], y[rows], frequency[rows]) > NOTICED
 
     def _learner(self, X: Any, y: Array, generator: np.random.RandomState) -> LeastSquares | InSample:
         """Choose where errors come from, as ``cv`` says."""
@@ -148,12 +139,6 @@ def _predictions(model: Any, X: Any) -> Array:
     return np.asarray(model.predict(X), dtype=np.float64).ravel()
 
 
-def is_undecided(weighting: Weighting) -> bool:
-    """Return whether outliers are neither proven, nor plainly worse than one distribution."""
-    evidence = weighting.evidence
-    return not evidence.trusted and (evidence.open or weighting.kind == "bounded")
-
-
 def estimate_of(weighting: Weighting, n: float, noticed: bool = False) -> FractionEstimate:
     """Say what the evidence behind weights from n rows means.
 
@@ -169,7 +154,7 @@ def estimate_of(weighting: Weighting, n: float, noticed: bool = False) -> Fracti
     slips = f"gross errors in {100 * PLANTED:.0f} % of the rows would have been noticed."
     if evidence.suspected:
         wrong = 1 - evidence.share
-        if noticed and wrong <= PLANTED:
+        if noticed and wrong <= PLANTED and n >= AMPLE:
             # No outliers at all are well possible: the interval includes none.
             reason = f"They may be no errors, but the tails of one distribution; {slips}"
             return FractionEstimate(evidence.share, max(evidence.standard_error, wrong / 1.9), True, reason)
