@@ -30,6 +30,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from skrub import StringEncoder
 
 from inlier.fit._encoders import encode_texts
+from inlier.fit._pipeline import ENCODED_TEXT_PENALTY, TEXT_PENALTY
 from inlier.sklearn import AdaptiveClassifier
 
 CLASSES = 15
@@ -106,7 +107,7 @@ def report(folder: Path, part: str, encoder: str | None) -> None:
     print(part, "inlier fit", {key: round(float(value), 4) for key, value in ours.items()}, flush=True)
 
     x, x_test = features(texts, test["text"], min(300, len(labels) // 5), encoder)
-    model = LogisticRegression(C=10.0, max_iter=300)
+    model = LogisticRegression(C=TEXT_PENALTY if encoder is None else ENCODED_TEXT_PENALTY, max_iter=300)
     names, codes = np.unique(labels.astype(str), return_inverse=True)
     probability = cross_val_predict(model, x, codes, cv=5, method="predict_proba")
     kept = ~find_label_issues(codes, probability)

@@ -146,7 +146,7 @@ def read_unlabelled(path: Path, size: int) -> ImageSet:
     elif path.is_file():
         kind, candidates = "file", iter([_candidate(path.parent, path)])
     else:
-        raise InputError(f"{quoted(path)} does not exist")
+        raise InputError(f"{quoted(path)} {'is not a regular file' if path.exists() else 'does not exist'}")
     names, _, pixels = _read(path, kind, candidates, skipped, size)
     return ImageSet(Images(pixels, torch.full((len(names),), -1), ()), kind, names, skipped)
 
