@@ -88,6 +88,8 @@ def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0
         'About 9 % (7 to 11 %) of 1,534 rows look wrong'
         >>> headline(FractionEstimate(0.924, 0.009, True), 1534, "rows")
         'About 8 % (6 to 9 %) of 1,534 rows look wrong'
+        >>> headline(FractionEstimate(0.894, 0.001, True), 1534, "rows")
+        'About 10.6 % (10.4 to 10.8 %) of 1,534 rows look wrong'
         >>> headline(FractionEstimate(0.99, 0.01, True), 1534, "rows")
         'Less than 3 % of 1,534 rows look wrong'
         >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows")
@@ -152,8 +154,7 @@ def _share(wrong: float, margin: float) -> str:
     ends = f"{100 * low:.{digits}f}", f"{100 * high:.{digits}f}"
     if ends[0] == ends[1]:
         return f"About {share}"
-    middle = f"{100 * wrong:.0f} %" if digits == 0 else share
-    return f"About {middle} ({ends[0]} to {ends[1]} %)"
+    return f"About {100 * wrong:.{digits}f} % ({ends[0]} to {ends[1]} %)"
 
 
 def _capitalized(text: str) -> str:
