@@ -46,9 +46,9 @@ def compare_models(data: Path, encoder: ImageEncoder) -> None:
         paths = [Path(folder, name) for name in ("train.parquet", "test.parquet")]
         for table, path in zip((train, test), paths, strict=True):
             pq.write_table(table, path)
-        learn, judge = (read_labelled(path, size=encoder.size).images for path in paths)
-    x, x_test = encoder.encode(learn.pixels), encoder.encode(judge.pixels)
-    truth, y_test, classes = learn.labels.numpy(), judge.labels.numpy(), len(learn.class_names)
+        learn, unseen = (read_labelled(path, size=encoder.size).images for path in paths)
+    x, x_test = encoder.encode(learn.pixels), encoder.encode(unseen.pixels)
+    truth, y_test, classes = learn.labels.numpy(), unseen.labels.numpy(), len(learn.class_names)
     given = {"CIFAR-10N worse": human["worse_label"].to_numpy().astype(np.int64)}
     for seed in (0, 1):
         random = np.random.default_rng(seed)
@@ -178,17 +178,17 @@ def main() -> None:
         subprocess.run([*command, "predict", out, new, "--out", Path(folder, "p.csv")], check=True)
         robust = pd.read_csv(Path(folder, "p.csv"))["prediction"].to_numpy()
         ranked = pd.read_parquet(out / "suspects.parquet")["index"].to_numpy()
-        learn, judge = (read_labelled(path, size=encoder.size) for path in (data, new))
+        learn, unseen = (read_labelled(path, size=encoder.size) for path in (data, new))
     score = np.empty(len(wrong))
     score[ranked] = np.arange(len(wrong))[::-1]
-    names = np.asarray(judge.images.class_names, dtype=object)
-    truth = names[judge.images.labels.numpy()]
-    vectors = [torch.from_numpy(encoder.encode(part.images.pixels)) for part in (learn, judge)]
+    names = np.asarray(unseen.images.class_names, dtype=object)
+    truth = names[unseen.images.labels.numpy()]
+    vectors = [torch.from_numpy(encoder.encode(part.images.pixels)) for part in (learn, unseen)]
     head, _ = train_head(vectors[0], learn.images.labels, learn.images.class_names, 1.0, seed=0)
     with torch.inference_mode():
         plain = names[head(vectors[1]).argmax(1).numpy()]
     print(f"accuracy: robust {(robust == truth).mean():.4f}, unweighted {(plain == truth).mean():.4f}")
-    print(f"average precision of {wrong.sum():,} wrong labels: {average_precision_score(wrong, score):.4f}")
+    print(f"average precision of {wrong.sum():,} noisy labels: {average_precision_score(wrong, score):.4f}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python -m benchmarks.fit_texts tune --data DIR      # chooses on 15 classes of banking77
     python -m benchmarks.fit_texts tune --data DIR --encoder sentence-transformers:DIR
     python -m benchmarks.fit_texts report --data DIR    # 15 other classes, and all 77, by the command line
+    python -m benchmarks.fit_texts report --data DIR --encoder sentence-transformers:DIR
 
 DIR holds banking77's train.csv and test.csv. Errors: a tenth of the labels, to another class at random.
 """
@@ -29,6 +30,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from skrub import StringEncoder
 
 from inlier.fit._encoders import encode_texts
+from inlier.fit._pipeline import ENCODED_TEXT_PENALTY, TEXT_PENALTY
 from inlier.sklearn import AdaptiveClassifier
 
 CLASSES = 15
@@ -50,19 +52,21 @@ def load(folder: Path, part: str, seed: int):
     return train["text"], labels, wrong, test
 
 
+def features(texts, new, components: int, encoder: str | None):
+    """The vectors of texts and of new ones, as `inlier fit` makes them."""
+    if encoder is None:
+        steps = StringEncoder(n_components=components, random_state=0)
+        return steps.fit_transform(texts).to_numpy(), steps.transform(new).to_numpy()
+    steps = make_pipeline(StandardScaler(), TruncatedSVD(components, random_state=0), Normalizer())
+    x = steps.fit_transform(encode_texts(encoder, texts.tolist()))
+    return x, steps.transform(encode_texts(encoder, new.tolist()))
+
+
 def tune(folder: Path, encoder: str | None) -> None:
     for seed in (1, 2):
         texts, labels, wrong, test = load(folder, "development", seed)
         for components in (30, 100, 300):
-            if encoder is None:
-                steps = StringEncoder(n_components=components, random_state=0)
-                x, x_test = steps.fit_transform(texts).to_numpy(), steps.transform(test["text"]).to_numpy()
-            else:
-                steps = make_pipeline(
-                    StandardScaler(), TruncatedSVD(components, random_state=0), Normalizer()
-                )
-                x = steps.fit_transform(encode_texts(encoder, texts.tolist()))
-                x_test = steps.transform(encode_texts(encoder, test["text"].tolist()))
+            x, x_test = features(texts, test["text"], components, encoder)
             for penalty in (1.0, 3.0, 10.0):
                 model = AdaptiveClassifier(LogisticRegression(C=penalty, max_iter=300), random_state=0)
                 model.fit(x, labels)
@@ -76,7 +80,7 @@ def tune(folder: Path, encoder: str | None) -> None:
                 print(json.dumps({key: round(float(value), 4) for key, value in row.items()}), flush=True)
 
 
-def report(folder: Path, part: str) -> None:
+def report(folder: Path, part: str, encoder: str | None) -> None:
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
@@ -87,7 +91,8 @@ def report(folder: Path, part: str) -> None:
         test[["text"]].to_csv(new, index=False)
         start = time.perf_counter()
         command = [sys.executable, "-W", "ignore", "-m", "inlier.cli"]
-        subprocess.run([*command, "fit", data, "--target", "category", "--out", out], check=True)
+        options = [] if encoder is None else ["--encoder", encoder]
+        subprocess.run([*command, "fit", data, "--target", "category", "--out", out, *options], check=True)
         seconds = time.perf_counter() - start
         subprocess.run([*command, "predict", out, new, "--out", Path(place, "p.csv")], check=True)
         predicted = pd.read_csv(Path(place, "p.csv"))["prediction"]
@@ -101,10 +106,8 @@ def report(folder: Path, part: str) -> None:
     }
     print(part, "inlier fit", {key: round(float(value), 4) for key, value in ours.items()}, flush=True)
 
-    components = min(300, len(labels) // 5)
-    encoder = StringEncoder(n_components=components, random_state=0)
-    x, x_test = encoder.fit_transform(texts).to_numpy(), encoder.transform(test["text"]).to_numpy()
-    model = LogisticRegression(C=10.0, max_iter=300)
+    x, x_test = features(texts, test["text"], min(300, len(labels) // 5), encoder)
+    model = LogisticRegression(C=TEXT_PENALTY if encoder is None else ENCODED_TEXT_PENALTY, max_iter=300)
     names, codes = np.unique(labels.astype(str), return_inverse=True)
     probability = cross_val_predict(model, x, codes, cv=5, method="predict_proba")
     kept = ~find_label_issues(codes, probability)
@@ -131,7 +134,7 @@ def main() -> None:
         tune(arguments.data, arguments.encoder)
     else:
         for part in arguments.part or ("report", "all"):
-            report(arguments.data, part)
+            report(arguments.data, part, arguments.encoder)
 
 
 if __name__ == "__main__":

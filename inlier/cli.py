@@ -271,17 +271,20 @@ def fix(
         Path, typer.Argument(metavar="DECISIONS", help="Decisions about rows, as the report downloads them.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The new file.", show_default="NAME-fixed beside the table")
+        Path | None, typer.Option(help="The new file.", show_default="NAME-fixed beside the data")
     ] = None,
 ) -> None:
-    """Write the table of a fit with accepted corrections and without dropped rows, never over the original."""
-    try:
-        from inlier.fit._decisions import fix_table
+    """Write the data of a fit with accepted corrections and without what was dropped, never over the original.
 
-        written, fixed, dropped = fix_table(folder, decisions, out)
+    Of a folder of images, this is a list of its files with their labels.
+    """
+    try:
+        from inlier.fit._fix import fix as run
+
+        written, fixed, dropped, unit = run(folder, decisions, out)
     except (KeyboardInterrupt, ImportError, ValueError, OSError) as error:
         terminal.exit_unwritten(error, out)
-    typer.echo(f"{fixed:,} {'row' if fixed == 1 else 'rows'} fixed, {dropped:,} dropped: {written}")
+    typer.echo(f"{fixed:,} {unit}{'' if fixed == 1 else 's'} fixed, {dropped:,} dropped: {written}")
 
 
 @app.command(

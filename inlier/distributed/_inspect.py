@@ -105,7 +105,7 @@ def _columns(sample: pa.Table, options: TableFitOptions, folder: Folder) -> Colu
         {},
         unused | dict.fromkeys(options.drop, "dropped by --drop"),
         notes,
-        find_leaks(frame, target.given, found, target.task),
+        find_leaks(frame, target.values, found, target.task),
         suspects,
         [],
     )

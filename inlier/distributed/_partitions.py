@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from inlier._errors import InputError, quoted
-from inlier.fit._tables import check_type, parquet_parts
+from inlier.fit._tables import check_type, parquet_parts, with_plain_texts
 
 PARTITION_ROWS = 1_000_000
 """Row groups of a file are put together up to about so many rows: a task of a cluster."""
@@ -57,7 +57,7 @@ class Partition:
                     BATCH_ROWS, row_groups=list(self.groups), columns=list(columns)
                 ):
                     # PyArrow also returns columns whose dotted names start with a requested one.
-                    yield place, pa.Table.from_batches([batch]).select(list(columns))
+                    yield place, with_plain_texts(pa.Table.from_batches([batch]).select(list(columns)))
                     place += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise PartitionError(self, f"cannot be read: {quoted(str(error).splitlines()[0])}") from None

@@ -183,7 +183,8 @@ def fit_regression(
     for after in extend(state, rows):
         state = after
     final = rows.fit(state.coefficients, state.weighting)
-    estimate = estimate_of(found.weighting, summary.n) if share is None else GivenFraction(share).estimate()
+    given = None if share is None else GivenFraction(share).estimate()
+    estimate = given or estimate_of(found.weighting, summary.n, found.noticed)
     scorer = ErrorScorer(equations, state.coefficients, state.weighting, final)
     return Fitted(_model(equations, final), estimate, scorer, found.n_iter + state.done)
 

@@ -201,27 +201,76 @@ def infer_column(name: str, values: Any) -> Reading:
                 reading = replace(
                     reading,
                     suspects=[cell for cell in reading.suspects if cell.value not in ignored],
-                    notes=(f"{', '.join(words)} taken as missing",) if words else (),
+                    notes=(
+                        *_without_unit(column, texts, counts),
+                        *((f"{', '.join(words)} taken as missing",) if words else ()),
+                    ),
                 )
                 return _with_sentinels(reading) if column.kind == "number" else reading
     return Reading(Column(name, "text"), values, notes=_unconverted(texts[: MANY_TEXTS**2]))
 
 
+def mixed_units(texts: Sequence[str]) -> list[str]:
+    """Return the units of texts that are numbers in several units, none of which is converted into another.
+
+    Numbers without a unit are in another one where the rest is in a currency; elsewhere they say nothing.
+
+    Example:
+        >>> [mixed_units(texts) for texts in (["$5", "€7", "8"], ["5", "8 EUR"], ["1a", "2"], ["$5", "b"])]
+        [['', '$', '€'], ['', 'EUR'], [], []]
+    """
+    numbers = [written.split_number(text) for text in texts]
+    read = [number for number in numbers if number is not None and not number.remark]
+    units = sorted({number.unit for number in read})
+    if not any(map(written.is_currency, units)):
+        units = [unit for unit in units if unit]
+    return units if 1 < len(units) <= MANY_TEXTS and len(read) > READABLE * len(numbers) else []
+
+
+def units_in_words(units: Sequence[str]) -> str:
+    """Return units in quotes.
+
+    Example:
+        >>> units_in_words(["", "€"])
+        "none, '€'"
+    """
+    return ", ".join(quoted(unit) if unit else "none" for unit in units)
+
+
 def _unconverted(texts: list[str]) -> tuple[str, ...]:
-    """Return a note if texts are numbers in units that are not converted into each other.
+    """Return a note if texts are numbers in units that are not converted into each other, or are these units.
 
     Example:
         >>> _unconverted(["$5", "€7", "$8"]), _unconverted(["$5", "a word", "€7"])
         (("numbers in several units ('$', '€') are read as text: write them in one",), ())
+        >>> _unconverted(["USD", "EUR"])
+        ('several currencies: amounts in other columns are compared as if they were in one',)
     """
-    numbers = [written.split_number(text) for text in texts]
-    read = [number for number in numbers if number is not None and not number.remark]
-    units = sorted({number.unit for number in read if number.unit})
-    if not 1 < len(units) <= MANY_TEXTS or len(read) <= READABLE * len(numbers):
+    if len(texts) > 1 and all(re.fullmatch(written.CURRENCIES, text.strip()) for text in texts):
+        return ("several currencies: amounts in other columns are compared as if they were in one",)
+    units = mixed_units(texts)
+    if not units:
         return ()
-    return (
-        f"numbers in several units ({', '.join(map(quoted, units))}) are read as text: write them in one",
+    return (f"numbers in several units ({units_in_words(units)}) are read as text: write them in one",)
+
+
+def _without_unit(column: Column, texts: list[str], counts: Array) -> tuple[str, ...]:
+    """Return a note if some numbers of a column with a unit have none.
+
+    Example:
+        >>> import numpy as np
+        >>> _without_unit(Column("price", "number", unit="$"), ["$5", "7", "$8"], np.ones(3, int))
+        ("1 cell without a unit taken to be in '$'",)
+    """
+    if not column.unit or " " in column.unit:
+        return ()
+    numbers = [written.split_number(text) for text in texts]
+    bare = sum(
+        int(count)
+        for number, count in zip(numbers, counts, strict=True)
+        if number is not None and not number.unit
     )
+    return (f"{_cells(bare)} without a unit taken to be in {quoted(column.unit)}",) if bare else ()
 
 
 def _cells(count: int) -> str:

@@ -57,7 +57,11 @@ def decompressed(path: Path, compression: str | None) -> Iterator[Any]:
         with pa.input_stream(str(path), compression=compression) as file:
             yield file
     except OSError as error:
-        reason = "is broken" if compression else f"cannot be read: {error.strerror}"
+        reason = (
+            "is broken, or has something behind its end"
+            if compression
+            else f"cannot be read: {error.strerror}"
+        )
         raise InputError(f"{quoted(path)} {reason}") from None
 
 
@@ -73,6 +77,7 @@ def inspect_csv(table: TableFile, head: bytes, complete: bool, encoding: str | N
     path = table.path
     encoding = encoding or _encoding(path, head, complete)
     try:
+        "x".encode(encoding)  # Raises for what is no encoding of text, like base64.
         decoder = codecs.getincrementaldecoder(encoding)()
         text = decoder.decode(head, final=complete).removeprefix("\ufeff")
     except LookupError:

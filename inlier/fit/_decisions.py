@@ -1,32 +1,26 @@
-"""What a person decided about suspect rows: to keep, to fix or to drop them; and the table that follows from it."""
+"""What a person decided about suspect rows and images: to keep, to fix or to drop them."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from inlier._errors import InputError, quoted
-from inlier._files import write_whole
-from inlier.fit._csv import csv_rows, csv_text
-from inlier.fit._outputs import write_table
-from inlier.fit._record import TableRun, read_run
-from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
+from inlier.fit._tables import Limits, check_columns, inspect_table, read_columns
 from inlier.fit._written import MARKS, duration, split_number
 
 if TYPE_CHECKING:
     from inlier.fit._image_data import ImageSet
 
-__all__ = ["Decision", "apply_decisions", "apply_to_images", "fix_table", "read_decisions"]
+__all__ = ["Decision", "apply_decisions", "apply_to_images", "check_label", "image_of", "read_decisions"]
 
 ACTIONS = ("keep", "fix", "drop")
+COLUMNS = ("row", "decision", "given", "value", "file")
 MAX_BYTES = 100_000_000
 
 
@@ -50,7 +44,10 @@ class Decision:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """Return the decisions of a CSV file: its columns are ``row``, ``decision``, ``given``, ``value`` and ``file``.
+    """Return the decisions of a table: its columns are ``row``, ``decision``, ``given``, ``value`` and ``file``.
+
+    A spreadsheet program may have saved it, and a person may have typed in it: case and blanks do not count, and lines
+    without a decision are skipped.
 
     Raises:
         InputError: If a line is not a decision, or a row has two.
@@ -63,11 +60,19 @@ def read_decisions(path: Path) -> list[Decision]:
         Decision(row=7, action='fix', given='cat', value='dog', file='')
     """
     table = inspect_table(path)
+    if table.format != "parquet":  # A person may have typed the header.
+        table = replace(
+            table,
+            names=tuple(name.casefold() if name.casefold() in COLUMNS else name for name in table.names),
+        )
     check_columns(table, ["row", "decision"], "decisions")
-    names = [name for name in ("row", "decision", "given", "value", "file") if name in table.names]
+    names = [name for name in COLUMNS if name in table.names]
     found: dict[int, Decision] = {}
     for place, entry in enumerate(read_columns(table, names, Limits(gigabytes=MAX_BYTES / 1e9)).to_pylist()):
-        number, action = str(entry["row"] or ""), str(entry["decision"] or "")
+        number = str("" if entry["row"] is None else entry["row"]).strip().removesuffix(".0")
+        action = str(entry["decision"] or "").strip().casefold()
+        if not action:
+            continue  # Nothing was decided about this row.
         line = f"decisions {quoted(path)}, line {place + table.first_row}"
         if not number.isdecimal():
             raise InputError(f"{line}: row {quoted(number)} is not a number")
@@ -146,27 +151,13 @@ def apply_to_images(data: ImageSet, decisions: Sequence[Decision]) -> tuple[Imag
     dropped: dict[int, str] = {}
     names = []
     for decision in decisions:
-        name: Any = decision.row
-        if data.kind == "file":
-            name = decision.file or next(iter(data.names[decision.row : decision.row + 1]), decision.row)
-        if name not in places:
-            raise InputError(f"decisions: there is no usable image {quoted(name)}")
+        name = image_of(decision, data.kind, data.names, places)
         place = places[name]
-        given = classes[labels[place]]
-        if decision.given not in ("", given):
-            raise InputError(
-                f"decisions: the label of {quoted(name)} is {quoted(given)}, and was {quoted(decision.given)} when "
-                "this was decided: the images have changed"
-            )
+        check_label(decision, name, classes[labels[place]], classes)
         if decision.action == "drop":
             dropped[place] = f"row {name}" if data.kind == "index" else name
             continue
         if decision.action == "fix":
-            if decision.value not in classes:
-                raise InputError(
-                    f"decisions: {quoted(name)} cannot become {quoted(decision.value)}; the classes are "
-                    f"{', '.join(map(quoted, classes[:8]))}{' ...' if len(classes) > 8 else ''}"
-                )
             labels[place] = classes.index(decision.value)
         names.append(name)
     some = [place for place in range(len(labels)) if place not in dropped]
@@ -175,6 +166,40 @@ def apply_to_images(data: ImageSet, decisions: Sequence[Decision]) -> tuple[Imag
     images = replace(data.images, pixels=data.images.pixels[some], labels=labels[some])
     skipped = data.skipped | dict.fromkeys(dropped.values(), "dropped, as decided")
     return replace(data, images=images, names=[data.names[place] for place in some], skipped=skipped), names
+
+
+def image_of(decision: Decision, kind: str, names: Sequence[Any], known: Container[Any]) -> Any:
+    """Return the name of the image that was decided about.
+
+    Args:
+        decision: What was decided.
+        kind: ``file``, or ``index`` for a row of a Parquet file.
+        names: The names of all images, in order: where only a number is given, it counts these.
+        known: The same names.
+
+    Raises:
+        InputError: If there is no such image.
+    """
+    name: Any = decision.row
+    if kind == "file":
+        name = decision.file or next(iter(names[decision.row : decision.row + 1]), decision.row)
+    if name not in known:
+        raise InputError(f"decisions: there is no usable image {quoted(name)}")
+    return name
+
+
+def check_label(decision: Decision, name: Any, given: str, classes: Sequence[str]) -> None:
+    """Raise if a label is not what it was when this was decided, or is to become one that is no class."""
+    if decision.given not in ("", given):
+        raise InputError(
+            f"decisions: the label of {quoted(name)} is {quoted(given)}, and was {quoted(decision.given)} when "
+            "this was decided: the images have changed"
+        )
+    if decision.action == "fix" and decision.value not in classes:
+        raise InputError(
+            f"decisions: {quoted(name)} cannot become {quoted(decision.value)}; the classes are "
+            f"{', '.join(map(quoted, classes[:8]))}{' ...' if len(classes) > 8 else ''}"
+        )
 
 
 def _same(cell: Any, given: str) -> bool:
@@ -204,70 +229,3 @@ def _converted(decision: Decision, kind: Any) -> Any:
         raise InputError(
             f"decisions: row {decision.row} cannot become {quoted(decision.value)}: the column holds {kind}"
         ) from None
-
-
-def fix_table(folder: Path, decisions: Path, out: Path | None = None) -> tuple[Path, int, int]:
-    """Write the table of a fit with what was decided, next to the original.
-
-    Args:
-        folder: The output of ``inlier fit``.
-        decisions: The decisions.
-        out: The new file; by default that of the original with ``-fixed`` in its name.
-
-    Returns:
-        The new file, how many rows were fixed, and how many were dropped.
-
-    Raises:
-        InputError: If something does not fit, or the file exists.
-    """
-    run = read_run(folder)
-    if not isinstance(run, TableRun):
-        raise InputError(
-            f"{quoted(folder)} is a fit of images; inlier fit --decisions honours what was decided"
-        )
-    if not Path(run.data).exists():
-        raise InputError(
-            f"{quoted(run.data)}, which {quoted(folder)} was fitted to, does not exist; run inlier fix in the folder "
-            "where inlier fit was run"
-        )
-    source = inspect_table(Path(run.data), run.encoding)
-    check_columns(source, [run.target.name], "target")
-    decided = read_decisions(decisions)
-    cells = read_columns(source, [run.target.name] if source.format == "csv" else source.names)
-    fixed, dropped = apply_decisions(cells, run.target.name, decided, source.first_row)
-    out = out or _beside(source)
-    if out.exists() or out.is_symlink():
-        raise InputError(f"out {quoted(out)} exists; choose another name with --out")
-    if not out.parent.is_dir():
-        raise InputError(f"out {quoted(out)}: folder {quoted(out.parent)} does not exist; create it first")
-    changed = {d.row - source.first_row: d.value for d in decided if d.action == "fix"}
-    if source.format == "csv":
-        write_whole(out, _rewritten(source, run.target.name, changed, dropped))
-    else:
-        kept = [position for position in range(fixed.num_rows) if position not in dropped]
-        write_table(fixed.take(pa.array(kept, pa.int64())), out)
-    return out, len(changed), len(dropped)
-
-
-def _beside(source: TableFile) -> Path:
-    suffix = ".parquet" if source.format == "parquet" else ".csv"
-    stem = source.path.with_suffix("") if source.compression else source.path
-    return source.path.with_name(f"{stem.stem}-fixed{suffix}")
-
-
-def _rewritten(source: TableFile, target: str, changed: dict[int, str], dropped: set[int]) -> bytes:
-    """Return a CSV file with some targets changed and some rows left out; all else as it was."""
-    text, encoding = csv_text(source, Limits())
-    lines, out = io.StringIO(text, newline=""), io.StringIO(newline="")
-    out.writelines(islice(lines, source.skipped))
-    reader = csv_rows(lines, source)
-    ending = "\r\n" if "\r\n" in text else "\n"
-    writer = csv.writer(out, delimiter=source.delimiter, lineterminator=ending)
-    writer.writerow(next(row for row in reader if row))
-    place = source.names.index(target)
-    for position, row in enumerate(row for row in reader if row):
-        if position not in dropped:
-            if position in changed:
-                row[place] = changed[position]
-            writer.writerow(row)
-    return out.getvalue().encode(encoding)

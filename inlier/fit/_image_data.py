@@ -24,7 +24,7 @@ from inlier._errors import InputError, quoted
 from inlier._vision.images import Images, class_names, decode, rows_of
 from inlier.fit._tables import check_columns, inspect_table, parquet_parts, parquet_schema
 
-__all__ = ["ImageSet", "holds_images", "join_reasons", "read_labelled", "read_unlabelled"]
+__all__ = ["ImageSet", "holds_images", "join_reasons", "labels_of_files", "read_labelled", "read_unlabelled"]
 
 IMAGE_COLUMNS = ("img", "image")
 """Names of a Parquet file's column of images."""
@@ -146,7 +146,7 @@ def read_unlabelled(path: Path, size: int) -> ImageSet:
     elif path.is_file():
         kind, candidates = "file", iter([_candidate(path.parent, path)])
     else:
-        raise InputError(f"{quoted(path)} does not exist")
+        raise InputError(f"{quoted(path)} {'is not a regular file' if path.exists() else 'does not exist'}")
     names, _, pixels = _read(path, kind, candidates, skipped, size)
     return ImageSet(Images(pixels, torch.full((len(names),), -1), ()), kind, names, skipped)
 
@@ -216,6 +216,11 @@ def _choose_size(candidates: list[_Candidate]) -> int:
         except (OSError, ValueError):
             continue
     return SIZES[0] if not sides or float(np.median(sides)) < 1.5 * SIZES[0] else SIZES[1]
+
+
+def labels_of_files(path: Path) -> dict[str, str]:
+    """Return the files of all class folders with their labels, whether they are images or not."""
+    return {candidate.name: candidate.label for candidate in _in_class_folders(path, {})}
 
 
 def _in_class_folders(path: Path, skipped: dict[str, str]) -> Iterator[_Candidate]:

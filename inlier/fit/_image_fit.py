@@ -63,7 +63,7 @@ TOTAL_SAMPLES = 300_000
 MIN_EPOCHS, MAX_EPOCHS = 30, 200
 STEP_SIZE = 0.02
 FEW_IMAGES = 5000
-"""With fewer images, an encoder has a linear model behind it, which finds more of the wrong labels: measured by
+"""With fewer images, an encoder has a linear model behind it, which finds more of the noisy labels: measured by
 ``python -m benchmarks.fit_images --sizes``. With more, the head predicts better, and finds as many."""
 
 

@@ -31,6 +31,12 @@ class Limits:
     rows: int = 20_000_000
     gigabytes: float = 8.0
 
+    def __post_init__(self) -> None:
+        if not (self.rows > 0 and self.gigabytes > 0):
+            raise InputError(
+                f"limits of {self.rows:,} rows and {self.gigabytes:g} GB: choose numbers above 0"
+            )
+
     def check(self, path: Path, rows: int = 0, size: float = 0.0) -> None:
         """Raise if a table is larger."""
         if rows > self.rows:

@@ -64,7 +64,7 @@ def _determines(values: pd.Series, target: pd.Series, task: Task) -> bool:
         # Where most rows have one target, a column may seem to determine it by saying nothing.
         rare = target != target.value_counts().index[0]
         return bool((majority == target).mean() >= EXACT and (majority == target)[rare].mean() >= EXACT)
-    if values.dtype.kind not in "fM":
+    if values.dtype.kind not in "fM" or distinct == 1:
         return False
     if task == "regression":
         return bool(abs(spearmanr(values.to_numpy().astype(float), target).statistic) >= EXACT)

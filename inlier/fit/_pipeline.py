@@ -57,7 +57,8 @@ ROWS_PER_COMPONENT = {"classification": 5, "regression": 100}
 """Rows for each component, at least: linear regressions score rows in-sample, and noise keeps boosting from finding
 errors on one side (a column of distinct notes in ``houses`` of the tests, with 20 rows each)."""
 TEXT_PENALTY = 10.0
-"""``C`` of logistic regression where there is TF-IDF of text; vectors of an encoder are best with 1, as all else."""
+ENCODED_TEXT_PENALTY = 3.0
+"""``C`` of logistic regression where there is TF-IDF of text, and where an encoder made vectors of it; else 1."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,8 @@ def base_model(spec: ModelSpec, vectorizer: Vectorizer) -> Any:
     """Return the unfitted model at the end of the pipeline."""
     parts = {name: columns for name, _, columns in vectorizer.transformers}
     if spec.model == "linear":
-        penalty = TEXT_PENALTY if "text 0" in parts else 1.0
+        encoded = any(column.source == "text" for column in spec.columns)
+        penalty = TEXT_PENALTY if "text 0" in parts else ENCODED_TEXT_PENALTY if encoded else 1.0
         return Ridge() if spec.task == "regression" else LogisticRegression(C=penalty, max_iter=300)
     boosting = HistGradientBoostingRegressor if spec.task == "regression" else HistGradientBoostingClassifier
     codes = list(range(len(parts.get("categories", []))))  # They come first.

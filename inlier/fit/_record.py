@@ -1,10 +1,10 @@
-"""What ``inlier predict`` needs of ``run.json``, checked against a schema: the file may have been edited."""
+"""What ``run.json`` says to later commands, checked against a schema: the file may have been edited."""
 
 from __future__ import annotations
 
 import json
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,11 +57,19 @@ class ImageRun:
 
     Args:
         kind: What was fitted.
+        data: The images, as they were named.
+        classes: The classes.
+        label: The column of labels of a Parquet file.
+        skipped: The files that were not used, and why.
         encoder: The encoder; None for a network that was trained from scratch.
         head: Whether a network of one hidden layer is behind it, or a linear model.
     """
 
     kind: Literal["images"]
+    data: str
+    classes: list[str] = field(default_factory=list)
+    label: str | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
     encoder: str | None = None
     head: bool = False
 

@@ -43,6 +43,7 @@ from inlier.fit._ranking import Ranking, confusion, describe_suspects, rank_rows
 from inlier.fit._record import RUN_FILE
 from inlier.fit._tables import Limits, TableFile, check_columns, inspect_table, read_columns
 from inlier.fit._targets import TASKS, Target, infer_target
+from inlier.fit._totals import count_totals
 from inlier.report import Findings, write
 
 STEPS = 6
@@ -149,6 +150,15 @@ def fit_table(options: TableFitOptions, progress: Progress = no_progress) -> Fit
     if footer:
         lines = "the last line is" if footer == 1 else f"the last {footer} lines are"
         source = replace(source, notes=(*source.notes, f"{lines} no row, and skipped"))
+    totals = count_totals(cells)
+    if totals:
+        rows = (
+            "the last row adds up the others" if totals == 1 else f"the last {totals} rows add up the others"
+        )
+        source = replace(
+            source, notes=(*source.notes, f"{rows}, and {'is' if totals == 1 else 'are'} skipped")
+        )
+        cells = cells.slice(0, cells.num_rows - totals)
     decisions = read_decisions(options.decisions) if options.decisions else []
     cells, dropped = apply_decisions(cells, options.target, decisions, source.first_row)
     target = infer_target(options.target, cells[options.target], options.task).without(dropped)

@@ -36,6 +36,7 @@ __all__ = [
     "parquet_parts",
     "parquet_schema",
     "read_columns",
+    "with_plain_texts",
 ]
 
 MAX_COLUMNS = 5000
@@ -315,7 +316,7 @@ def _read_parquet(path: Path, columns: list[str], limits: Limits) -> pa.Table:
     limits.check(path, size=float(sum(_uncompressed(file, set(columns)) for file in files)))
     try:
         # PyArrow also returns columns whose dotted names start with a requested one.
-        cells = [file.read(columns=columns).select(columns) for file in files]
+        cells = [with_plain_texts(file.read(columns=columns).select(columns)) for file in files]
     except (pa.ArrowException, OSError, ValueError):
         raise InputError(f"{quoted(path)} is a broken Parquet file") from None
     for name in columns:
@@ -328,6 +329,15 @@ def _read_parquet(path: Path, columns: list[str], limits: Limits) -> pa.Table:
                 f"them with one type, or leave it out with --drop {quoted(name)}"
             ) from None
     return pa.concat_tables(cells, promote_options="permissive")
+
+
+def with_plain_texts(cells: pa.Table) -> pa.Table:
+    """Return a table whose texts are not views, which few functions of Arrow take."""
+    view = getattr(pa, "string_view", str)()
+    for place, field in enumerate(cells.schema):
+        if field.type == view:
+            cells = cells.set_column(place, field.name, cells[field.name].cast(pa.large_string()))
+    return cells
 
 
 def _uncompressed(file: Any, columns: Collection[str]) -> int:

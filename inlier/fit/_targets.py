@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,8 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from inlier._errors import InputError, quoted
-from inlier.fit._columns import Array, Column, SuspectCell, decoded, infer_column
-from inlier.fit._written import split_number
+from inlier.fit._columns import (
+    Array,
+    Column,
+    SuspectCell,
+    decoded,
+    infer_column,
+    mixed_units,
+    units_in_words,
+)
+from inlier.fit._totals import is_sum_of_others
+from inlier.fit._written import is_currency
 
 Task = Literal["regression", "classification"]
 TASKS = ("auto", "regression", "classification")
@@ -113,11 +122,16 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         present = ~np.isnan(reading.values) | np.isin(np.arange(len(present)), named)
     elif not texts:
         present = ~np.isnan(reading.values)
+    total = kind == "number" and is_sum_of_others(reading.values)
+    if total:
+        present[-1] = False
     rows = np.flatnonzero(present)
     _check_rows(name, len(rows))
     labels = np.asarray(column.cast(pa.string()).to_numpy(), dtype=object) if texts else reading.values
     given = labels[rows]
     notes, suspects = reading.notes, list(reading.suspects)
+    if total:
+        suspects.append(SuspectCell(len(column) - 1, name, str(column[-1]), "the sum of all rows above"))
     values = given
     if texts:
         answers = reading.values[rows] if kind == "yes/no" else np.full(len(rows), np.nan)
@@ -133,9 +147,13 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         if task == "regression":
             raise InputError(f"target {quoted(name)} holds {content}; regression needs numbers")
         chosen: Task = "classification"
+        if task == "auto" and len(distinct) > _few(len(rows)):
+            units = mixed_units(distinct[:MAX_CLASSES].tolist())
+            if any(map(is_currency, units)):
+                raise _in_several_units(name, units)
     else:
         integers = bool((distinct == np.round(distinct)).all())
-        few = integers and len(distinct) <= min(MAX_INTEGER_CLASSES, len(rows) / ROWS_PER_CLASS)
+        few = integers and len(distinct) <= _few(len(rows))
         chosen = "classification" if task == "classification" or (task == "auto" and few) else "regression"
         words = "durations, in seconds" if kind == "duration" else "integers" if integers else "numbers"
         content = f"{len(distinct):,} distinct {words}{str(reading.column).removeprefix(kind)}"
@@ -161,6 +179,18 @@ def infer_target(name: str, column: Any, task: str) -> Target:
         len(column),
         suspects,
         notes,
+    )
+
+
+def _few(rows: int) -> float:
+    """Return how many distinct numbers may be classes."""
+    return min(MAX_INTEGER_CLASSES, rows / ROWS_PER_CLASS)
+
+
+def _in_several_units(name: str, units: Sequence[str]) -> InputError:
+    return InputError(
+        f"target {quoted(name)} holds numbers in several units ({units_in_words(units[:5])}) that are not converted; "
+        "write them in one"
     )
 
 
@@ -284,13 +314,9 @@ def _check_classes(name: str, values: Array) -> None:
     counts = np.sort(np.unique(values.astype(str), return_counts=True)[1])
     limit = min(MAX_CLASSES, len(values) // 2, MAX_PROBABILITIES // len(values))
     if len(counts) > limit:
-        numbers = [split_number(text) for text in values.astype(str)]
-        units = sorted({number.unit for number in numbers if number is not None})
-        if None not in numbers and len(units) > 1:
-            raise InputError(
-                f"target {quoted(name)} holds numbers in several units ({', '.join(map(quoted, units[:5]))}) that are "
-                "not converted; write them in one"
-            )
+        units = mixed_units(np.unique(values.astype(str))[:MAX_CLASSES].tolist())
+        if units:
+            raise _in_several_units(name, units)
         raise InputError(
             f"target {quoted(name)} has {len(counts):,} distinct values in {len(values):,} rows, too many "
             f"for classes (the limit here is {limit:,}); choose another target"

@@ -20,7 +20,14 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 SPACES = " \u00a0\u2007\u2009\u202f"
-CURRENCIES = r"[$€£¥₹₽₩₺₪₫฿]|(?:US|CA|AU|NZ|HK|R)\$|USD|EUR|GBP|JPY|CHF|CNY|INR|Rs\.?|Fr\.|kr\.?"
+CURRENCIES = (
+    r"[$€£¥₹₽₩₺₪₫฿]|(?:US|CA|AU|NZ|HK|R)\$|Rs\.?|Fr\.|kr\.?|USD|EUR|GBP|JPY|CHF|CNY|INR|CAD|AUD|NZD|HKD|SGD|SEK|NOK|DKK"
+    "|PLN|CZK|HUF|RON|TRY|RUB|UAH|BRL|MXN|ZAR|KRW|THB|ILS|AED"
+)
+CURRENCY_CODES = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP", "₹": "INR", "Rs": "INR", "₽": "RUB", "₩": "KRW",
+                  "₺": "TRY", "₪": "ILS", "฿": "THB", "CA$": "CAD", "AU$": "AUD", "NZ$": "NZD", "HK$": "HKD",
+                  "R$": "BRL"}  # fmt: skip
+"""The codes of currencies that have a sign of their own; that of the dollar is taken for the American one."""
 NUMBER = re.compile(
     rf"""(?:~|≈|ca\.?\s|(?P<limit>[<>≤≥]))?\s*(?P<bracket>\()?\s*(?P<sign>[-+−–]?)\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−–]?)
     (?P<core>\d[\d.,'’_{SPACES}]*|[.,]\d+)(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?![\d.]))?
@@ -37,8 +44,10 @@ MARKS = {
     for decimal, other in ((".", ","), (",", "."))
 }
 """By decimal mark: digits without leading zeros, in groups or not (groups of two are Indian), and decimals."""
-WIDE = str.maketrans("０１２３４５６７８９．，－＋％￥", "0123456789.,-+%¥")
-"""Characters of full width, as in East Asian texts."""
+WIDE = str.maketrans(
+    "０１２３４５６７８９．，－＋％￥٠١٢٣٤٥٦٧٨٩٫٬٪۰۱۲۳۴۵۶۷۸۹", "0123456789.,-+%¥0123456789.,%0123456789"
+)
+"""Characters of full width, as in East Asian texts, and Arabic and Persian digits."""
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "Mio": 1e6, "bn": 1e9, "B": 1e9, "Mrd": 1e9}
 
 MONTHS = tuple(
@@ -179,12 +188,15 @@ def unit_factor(unit: str, main: str) -> float:
     Example:
         >>> unit_factor("g", "kg"), unit_factor("OZ", "ounce"), unit_factor("k", ""), unit_factor("m", "kg")
         (0.001, 1.0, 1000.0, nan)
+        >>> unit_factor("EUR", "€"), unit_factor("$k", "$"), unit_factor("€", "$")
+        (1.0, 1000.0, nan)
     """
     same = {unit.casefold(), main.casefold()}
     if not unit or len(same) == 1:
         return 1.0
-    if unit in MULTIPLES and (not main or main in MULTIPLES):
-        return MULTIPLES[unit] / MULTIPLES.get(main, 1.0)
+    (money, multiple), (main_money, main_multiple) = _split_money(unit), _split_money(main)
+    if money == main_money and multiple is not None and main_multiple is not None:
+        return multiple / main_multiple
     if not main or "%" in same:
         return math.nan
     import pint
@@ -197,6 +209,32 @@ def unit_factor(unit: str, main: str) -> float:
             continue
         return float(factor) if math.isfinite(factor) else math.nan
     return math.nan
+
+
+def _split_money(unit: str) -> tuple[str, float | None]:
+    """Return the code of a currency, empty if there is none, and what stands beside it as a factor; None if it is none.
+
+    Example:
+        >>> _split_money("$k"), _split_money("Mio€"), _split_money("kg")
+        (('USD', 1000.0), ('EUR', 1000000.0), ('', None))
+    """
+    for match in (re.match(CURRENCIES, unit), re.search(f"(?:{CURRENCIES})$", unit)):
+        if match is not None:
+            sign = match[0].rstrip(".")
+            rest = unit[: match.start()] + unit[match.end() :]
+            return CURRENCY_CODES.get(sign, sign), MULTIPLES.get(rest) if rest else 1.0
+    return "", MULTIPLES.get(unit) if unit else 1.0
+
+
+def is_currency(unit: str) -> bool:
+    """Return whether a unit is a currency, perhaps in thousands.
+
+    Example:
+        >>> is_currency("€"), is_currency("$k"), is_currency("kg")
+        (True, True, False)
+    """
+    money, multiple = _split_money(unit)
+    return bool(money) and multiple is not None
 
 
 def percent_factor(percents: Array, others: Array) -> float:

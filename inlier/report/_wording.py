@@ -86,6 +86,10 @@ def headline(estimate: FractionEstimate, samples: int, unit: str, named: int = 0
     Example:
         >>> headline(FractionEstimate(0.91, 0.01, True), 1534, "rows")
         'About 9 % (7 to 11 %) of 1,534 rows look wrong'
+        >>> headline(FractionEstimate(0.924, 0.009, True), 1534, "rows")
+        'About 8 % (6 to 9 %) of 1,534 rows look wrong'
+        >>> headline(FractionEstimate(0.894, 0.001, True), 1534, "rows")
+        'About 10.6 % (10.4 to 10.8 %) of 1,534 rows look wrong'
         >>> headline(FractionEstimate(0.99, 0.01, True), 1534, "rows")
         'Less than 3 % of 1,534 rows look wrong'
         >>> headline(FractionEstimate(1.0, 0.0, True), 1534, "rows")
@@ -148,7 +152,9 @@ def _share(wrong: float, margin: float) -> str:
         return _capitalized(share)
     digits = 1 if margin < 0.01 or low < 0.01 else 0
     ends = f"{100 * low:.{digits}f}", f"{100 * high:.{digits}f}"
-    return f"About {share}" + ("" if ends[0] == ends[1] else f" ({ends[0]} to {ends[1]} %)")
+    if ends[0] == ends[1]:
+        return f"About {share}"
+    return f"About {100 * wrong:.{digits}f} % ({ends[0]} to {ends[1]} %)"
 
 
 def _capitalized(text: str) -> str:

@@ -8,6 +8,7 @@ something is wrong, no sample is given up.
 - ``_introspection``: what an estimator is;
 - ``_learners``: fitting it with weights, and predictions in-sample, out of fold, or by direct solves;
 - ``_residuals``: the evidence of a regression, one distribution or two groups of errors;
+- ``_power``: what it would have noticed;
 - ``_robust``, ``_starts``: from a robust first fit, and from others, to weights;
 - ``_labels``: the evidence of a classification, from held-out probabilities;
 - ``_base``, ``_regressor``, ``_classifier``: the two classes.

@@ -167,25 +167,36 @@ def _estimate(
         )
         return FractionEstimate(1.0, min(rate, 0.5), False, reason)
     if first.is_clean:
-        reason = (
-            f"Confident predictions agree with the labels: more than {NEGLIGIBLE:.0%} noise is very unlikely."
-        )
+        most = _percent(NEGLIGIBLE)
+        reason = f"Confident predictions agree with the labels: more than {most} noise is very unlikely."
         return FractionEstimate(1.0, sum(first.rate(noisy=False)), True, reason)
-    if not is_sure:
+    if not is_sure and not first.skilled:
         reason = (
-            f"The labels leave open whether they are noisy (probability {noise:.2f}, if so about {rate:.0%}): "
+            "The model predicts the labels no better than their frequencies do: it cannot tell noisy ones."
+        )
+        return FractionEstimate(1.0, noise * rate, False, reason)
+    if not is_sure:
+        likely = "below 0.01" if noise < 0.01 else f"{noise:.2f}"
+        reason = (
+            f"The labels leave open whether they are noisy (probability {likely}, if so about {_percent(rate)}): "
             "doubtful ones have at most a little less weight."
         )
         return FractionEstimate(1.0, noise * rate, False, reason)
     value = float(frequency @ clean) / float(frequency.sum())
     if last.evidence(noisy=True) <= first.evidence(noisy=True):
         reason = (
-            f"Predictions disagree with labels as if {1 - value:.0%} were noisy, but less weight on these makes them "
-            "no better."
+            f"Predictions disagree with labels as if {_percent(1 - value)} were noisy, but less weight on these makes "
+            "them no better."
         )
         return FractionEstimate(value, error, False, reason)
-    reason = f"Predictions disagree with labels at any confidence: noise of about {rate:.0%} explains it."
+    reason = (
+        f"Predictions disagree with labels at any confidence: noise of about {_percent(rate)} explains it."
+    )
     return FractionEstimate(value, error, True, reason)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def probabilities(model: Any, x: Any, classes: Array) -> Array:

@@ -184,12 +184,17 @@ class LabelModel:
         return float(expit(math.log(prior / (1 - prior)) + self.evidence(noisy=True) - clean))
 
     @property
-    def is_clean(self) -> bool:
-        """Whether no more than 5 % noise is likely, whatever the prior, by a classifier that knows more than shares."""
+    def skilled(self) -> bool:
+        """Whether the classifier knows more about the labels than the shares of the classes."""
         shares = self.shares[self.shares > 0]
         without_skill = self.total * float(shares @ np.log(shares))
         gain = float(self.log_likelihood[:, SMALL].max()) * self.step - without_skill
-        return gain > math.log(SURE / (1 - SURE)) and self.noise_probability(self, prior=0.5) <= 1 - SURE
+        return gain > math.log(SURE / (1 - SURE))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no more than 5 % noise is likely, whatever the prior, by a skilled classifier."""
+        return self.skilled and self.noise_probability(self, prior=0.5) <= 1 - SURE
 
     @property
     def capable(self) -> bool:

@@ -18,6 +18,7 @@ from inlier.sklearn._base import Adaptive, estimate_from, frequency_of
 from inlier.sklearn._extension import Weighting
 from inlier.sklearn._introspection import absolute_error_variant, is_least_squares, is_linear
 from inlier.sklearn._learners import Array, InSample, LeastSquares, OutOfFold
+from inlier.sklearn._power import PLANTED
 from inlier.sklearn._robust import Data, Result, find_weights
 
 FEWEST = 30
@@ -38,6 +39,7 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
       mean weight is the inlier fraction. ``fraction_estimate_.trusted`` is true.
     - They leave it open: no sample is given up. Those with large errors are weighted as by Huber if outliers are
       suspected, or if that would cost next to nothing were everything clean, and gain much were the large errors wrong.
+      The estimate is trusted all the same if gross errors in 5 % of the rows would have been noticed.
     - Else all weights are 1, and the fit is that of the estimator alone.
 
     Args:
@@ -109,7 +111,7 @@ class AdaptiveRegressor(RegressorMixin, Adaptive):  # type: ignore[misc]
         if given is not None:
             found = find(given.value)
         assert found is not None
-        estimate = given or estimate_of(found.weighting, n)
+        estimate = given or estimate_of(found.weighting, n, found.noticed)
         self._finish(
             X, y, sample_weight, found.weights, found.probability, found.errors**2, estimate, found.n_iter
         )
@@ -137,13 +139,25 @@ def _predictions(model: Any, X: Any) -> Array:
     return np.asarray(model.predict(X), dtype=np.float64).ravel()
 
 
-def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
-    """Say what the evidence behind weights from n rows means."""
+def estimate_of(weighting: Weighting, n: float, noticed: bool = False) -> FractionEstimate:
+    """Say what the evidence behind weights from n rows means.
+
+    Args:
+        weighting: The weights.
+        n: The number of rows.
+        noticed: Whether slips in a few of the targets would have been noticed.
+    """
     evidence = weighting.evidence
     if evidence.trusted:
         reason = f"Outliers explain the errors better than one distribution, by {evidence.score:.1f} standard errors."
         return FractionEstimate(evidence.share, evidence.standard_error, True, reason)
+    slips = f"gross errors in {100 * PLANTED:.0f} % of the rows would have been noticed."
     if evidence.suspected:
+        wrong = 1 - evidence.share
+        if noticed and wrong <= PLANTED and n >= AMPLE:
+            # No outliers at all are well possible: the interval includes none.
+            reason = f"They may be no errors, but the tails of one distribution; {slips}"
+            return FractionEstimate(evidence.share, max(evidence.standard_error, wrong / 1.9), True, reason)
         reason = (
             "The errors may be of two groups, or of one distribution with heavy tails: no row is given up, "
             "and those with large errors have a bounded influence."
@@ -151,6 +165,8 @@ def estimate_of(weighting: Weighting, n: float) -> FractionEstimate:
         return FractionEstimate(evidence.share, evidence.standard_error, False, reason)
     if n < AMPLE:
         return FractionEstimate(1.0, 0.0, False, f"Nothing points to outliers, but {n:.0f} rows are few.")
+    if noticed:
+        return FractionEstimate(1.0, 0.0, True, f"One distribution explains the errors, and {slips}")
     if weighting.kind == "bounded":
         reason = (
             "No outliers are proven, but rows with large errors have a bounded influence, which costs little."

@@ -371,12 +371,12 @@ def _maximize(
     return -float(found.fun), np.asarray(found.x)
 
 
-_LAW = [(-20.0, 20.0), (math.log(SMALLEST_SCALE), 5.0), (math.log(SMALLEST_SCALE), 5.0)]
+_LOCATION_AND_SCALES = [(-20.0, 20.0), (math.log(SMALLEST_SCALE), 5.0), (math.log(SMALLEST_SCALE), 5.0)]
 
 
 def _fit_one(u: Array, counts: Array, starts: tuple[Array | None, Array]) -> Array:
     """Fit the single distribution, from several places."""
-    bounds = [*_LAW, tuple(np.log(DEGREES))]
+    bounds = [*_LOCATION_AND_SCALES, tuple(np.log(DEGREES))]
     usual = np.array([0.0, 0.0, 0.0, math.log(4.0)])
     tried = (_maximize(_two_piece, usual if each is None else each, bounds, u, counts) for each in starts)
     return max(tried, key=lambda found: found[0])[1]
@@ -387,7 +387,7 @@ def _fit_two(u: Array, counts: Array, share: float | None, start: Array | None) 
     reach = float(np.abs(u).max()) + 1
     odds = (-1.5, 8.0) if share is None else (math.log(share / (1 - share)),) * 2
     bounds = [
-        *_LAW,
+        *_LOCATION_AND_SCALES,
         (math.log(FEWEST_DEGREES), math.log(DEGREES[1])),
         (-reach, reach),
         (0.0, math.log(reach) + 1),

@@ -37,6 +37,7 @@ from inlier.sklearn._extension import (
     huber_weights,
 )
 from inlier.sklearn._learners import Array, Fit, InSample, LeastSquares, solve_moments
+from inlier.sklearn._power import would_notice
 from inlier.sklearn._residuals import TRUSTED, Evidence, examine, that_tell_a_scale
 from inlier.sklearn._starts import FEWEST_PER_UNKNOWN, MARGIN, better_start
 
@@ -134,6 +135,7 @@ class Result:
         evidence: What they say.
         n_iter: The number of fits.
         fit: The last of them.
+        noticed: Whether slips in a few of the targets would have been noticed.
     """
 
     weighting: Weighting
@@ -143,6 +145,7 @@ class Result:
     evidence: Evidence
     n_iter: int
     fit: Fit
+    noticed: bool = False
 
 
 def find_weights(
@@ -181,7 +184,7 @@ def _find_expensive_weights(learner: InSample, data: Data, variant: Any, rows: A
     # Soft weights on gross errors would still attract a squared error; the last fit alone has it.
     found = _refine(first, robust, data, FEW_STEPS, rows=rows, hard=variant is not None)
     if found.evidence.suspected or data.share is not None:
-        return _conclude(first, found, data)
+        return _conclude(first, found, data, rows)
     if found.n_iter > first.n_iter:
         # The second fit does not confirm what the first one suspects: nothing is proven, nothing is ruled out.
         before = _refine(first, robust, data, 0, rows=rows).evidence
@@ -190,7 +193,7 @@ def _find_expensive_weights(learner: InSample, data: Data, variant: Any, rows: A
         # The other side of the comparison: so far there is the absolute error only.
         unweighted = data.y - learner.fit(data.sample_weight).predictions
         first, found = replace(first, unweighted=unweighted), replace(found, n_iter=found.n_iter + 1)
-    return _conclude(first, found, data)
+    return _conclude(first, found, data, rows)
 
 
 def subsample(rows: int, generator: np.random.RandomState) -> Array:
@@ -219,7 +222,7 @@ def find_linear_weights(learner: LeastSquares, data: Data, generator: np.random.
         likelier = other.evidence.log_likelihood > best.evidence.log_likelihood + MARGIN
         if likelier and (other.evidence.trusted or data.share is not None):
             best = other
-    return _conclude(first, best, data)
+    return _conclude(first, best, data, np.flatnonzero(data.frequency))
 
 
 def _first(learner: LeastSquares | InSample, data: Data, robust: bool = False) -> First:
@@ -306,8 +309,15 @@ def _refine(
     return Examined(fit, weights, errors, evidence, n_iter)
 
 
-def _conclude(first: First, found: Examined, data: Data) -> Result:
-    """Decide about the weights: the probability of being an inlier if outliers are proven, else a bounded influence."""
+def _conclude(first: First, found: Examined, data: Data, rows: Array) -> Result:
+    """Decide about the weights: the probability of being an inlier if outliers are proven, else a bounded influence.
+
+    Args:
+        first: The robust first fit.
+        found: The fit that was examined last.
+        data: Targets and weights.
+        rows: The rows that are examined.
+    """
     evidence, fit, errors, n_iter = found.evidence, found.fit, found.errors, found.n_iter
     if evidence.trusted or data.share is not None:
         weights = probability = evidence.probability(errors, data.y - errors)
@@ -317,7 +327,8 @@ def _conclude(first: First, found: Examined, data: Data) -> Result:
     weighting = Weighting(kind, evidence, bounded.limit)
     errors = _left_out(first.fit, first.weights, data)
     probability = evidence.nominal_probability(errors)
-    return Result(weighting, bounded.weights, probability, errors, evidence, n_iter, bounded.fit)
+    noticed = would_notice(weighting, errors[rows], data.y[rows], data.frequency[rows])
+    return Result(weighting, bounded.weights, probability, errors, evidence, n_iter, bounded.fit, noticed)
 
 
 def bound_influence(first: First, evidence: Evidence, data: Data) -> First:

@@ -179,6 +179,30 @@ def test_decisions_about_true_and_false(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("row;decision;given;value\r\n4;fix;{given};tulip\r\n5;drop;;\r\n", "utf-8-sig"),
+        ('"row","decision","given","value"\n"4","fix","{given}","tulip"\n"5","drop","",""\n', "utf-8"),
+        ("row\tdecision\tgiven\tvalue\r\n4\tfix\t{given}\ttulip\r\n5\tdrop\t\t\r\n", "utf-16"),
+        ("Row; Decision;GIVEN;Value;Who\n4; Fix ;{given};tulip;me\n5;DROP;;;me\n", "utf-8"),
+        ("row,decision,given,value\n4.0,fix,{given},tulip\n5.0,drop,,\n6,,tulip,\n,,,\n", "utf-8"),
+        ("sep=;\nrow;decision;value\n4;fix;tulip\n5;drop;\n", "utf-8"),
+    ],
+    ids=["mark", "quotes", "Unicode text", "typed", "lines without a decision", "Excel's own line"],
+)
+def test_decisions_that_a_spreadsheet_program_saved(text, encoding, fitted, tmp_path):
+    folder, frame = fitted
+    given = frame["kind"][0]
+    content = text.format(given=f"'{given}" if given.startswith("=") else given).encode(encoding)
+    (tmp_path / "decisions.csv").write_bytes(content)
+    printed = succeed("fix", folder / "out", tmp_path / "decisions.csv", "--out", tmp_path / "new.csv")
+    assert printed.startswith("1 row fixed, 1 dropped")
+    fixed = pd.read_csv(tmp_path / "new.csv", sep=";", skiprows=2)
+    assert fixed["kind"][0] == "tulip"
+    assert len(fixed) == 199
+
+
+@pytest.mark.parametrize(
     ("lines", "message"),
     [
         ("row,action\n4,fix\n", "has no such column"),

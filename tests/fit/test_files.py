@@ -44,6 +44,11 @@ CONTENTS = {
     "a footer": (text() + "\nSource: my own, of May\n").replace(", of", " of").encode(),
     "carriage returns alone": text().replace("\n", "\r").encode(),
     "carriage returns": text().replace("\n", "\r\n").encode(),
+    "a mark of 32 bits": text().encode("utf-32"),
+    "quotes everywhere": "\n".join(
+        ",".join('"' + cell.strip('"') + '"' for cell in row) for row in [("name", "size", "kind"), *ROWS]
+    ).encode(),
+    "an end of file of CP/M": text().encode() + b"\x1a",
 }
 
 
@@ -61,6 +66,30 @@ def test_a_csv_file_is_read_however_it_was_written(name, tmp_path):
     assert cells["kind"].to_pylist() == ["x", None, "y"]
     above = {"title": 1, "title and blank": 2, "title with cells": 2, "comments": 2, "Excel's own line": 1}
     assert table.first_row == 2 + above.get(name, 0)
+
+
+def test_texts_that_parquet_files_hold_as_views(tmp_path):
+    labels = pa.array(["left", "right", None] * 20, pa.string_view())
+    (tmp_path / "parts").mkdir()
+    table = pa.table({"x": range(60), "side": labels, "y": range(60)})
+    for name in ("a", "b"):
+        pq.write_table(table, tmp_path / "parts" / f"{name}.parquet")
+    for target in ("y", "side"):
+        for options in ((), ("--backend", "stream")):
+            out = tmp_path / f"{target}-{len(options)}"
+            succeed("fit", tmp_path / "parts", "--target", target, "--out", out, *options)
+            succeed("predict", out, tmp_path / "parts" / "a.parquet", "--out", tmp_path / f"{out.name}.csv")
+
+
+def test_a_compressed_file_of_several_parts_is_read_and_one_with_something_behind_is_not(tmp_path):
+    content = line(40).to_csv(index=False).encode()
+    options = ("--target", "y", "--inlier-fraction", 0.9, "--out", tmp_path / "out")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(content[:50]) + gzip.compress(content[50:]))
+    assert summary_of(succeed("fit", tmp_path / "a.csv.gz", *options))["rows"] == "40"
+    for behind in (b"garbage", bytes(512)):
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress(content) + behind)
+        message = refused("fit", tmp_path / "a.csv.gz", *options, "--overwrite")
+        assert message.endswith("is broken, or has something behind its end")
 
 
 def test_quotes_behind_a_backslash(tmp_path):

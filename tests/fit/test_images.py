@@ -356,6 +356,63 @@ def test_decisions_about_images_are_honoured(tmp_path):
         assert message in refused(*command, tmp_path / "third", "--decisions", decisions)
 
 
+@pytest.mark.parametrize(
+    ("labels", "names", "other"),
+    [
+        ([0, 1, 2] * 4, COLOURS, 2),
+        ([5, 7] * 6, None, 7),
+        (["dog", "cat"] * 6, None, "cat"),
+        ([True, False] * 6, None, False),
+    ],
+)
+def test_a_parquet_file_of_images_is_fixed_beside_it(tmp_path, labels, names, other):
+    data = write_parquet(
+        tmp_path / "blots.parquet", [png(blot(COLOURS["red"], k)) for k in range(12)], labels, names
+    )
+    succeed("fit", data, "--epochs", 1, "--out", tmp_path / "out")
+    classes = list(names) if names else sorted({str(label) for label in labels})
+    given, wanted = (classes[label] if names else str(label) for label in (labels[0], other))
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text(f"row,decision,given,value,file\n0,fix,{given},{wanted},\n3,drop,,,\n4,keep,,,\n")
+    fixed = tmp_path / "blots-fixed.parquet"
+    assert succeed("fix", tmp_path / "out", decisions) == f"1 image fixed, 1 dropped: {fixed}\n"
+    before, after = pq.read_table(data), pq.read_table(fixed)
+    assert after.schema.equals(before.schema, check_metadata=True)
+    assert after["label"].to_pylist() == [other, *labels[1:3], *labels[4:]]
+    assert after["img"].to_pylist() == before["img"].to_pylist()[:3] + before["img"].to_pylist()[4:]
+    assert "exists; choose another name" in refused("fix", tmp_path / "out", decisions)
+    for entry, message in (
+        ("0,fix,,violet,", "cannot become 'violet'"),
+        (f"0,drop,{wanted},,", "the images have changed"),
+        ("12,drop,,,", "there is no usable image '12'"),
+    ):
+        decisions.write_text(f"row,decision,given,value,file\n{entry}\n")
+        assert message in refused("fix", tmp_path / "out", decisions, "--out", tmp_path / "new.parquet")
+
+
+def test_a_folder_of_images_is_fixed_as_a_list_of_files(tmp_path):
+    class_folders(tmp_path / "blots", 24)
+    (tmp_path / "blots" / "red" / "torn.png").write_bytes(b"torn")
+    succeed("fit", tmp_path / "blots", "--epochs", 1, "--out", tmp_path / "out")
+    files = pd.read_parquet(tmp_path / "out" / "suspects.parquet").set_index("file")["given"].sort_index()
+    first, second, third = files.index[:3]
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text(
+        f"row,decision,given,value,file\n0,fix,{files[first]},red,{first}\n1,drop,,,{second}\n2,keep,,,{third}\n"
+    )
+    fixed = tmp_path / "blots-fixed.csv"
+    assert succeed("fix", tmp_path / "out", decisions) == f"1 image fixed, 1 dropped: {fixed}\n"
+    wanted = files.drop(second)
+    wanted[first] = "red"
+    listed = pd.read_csv(fixed).set_index("file")["label"].sort_index()
+    pd.testing.assert_series_equal(listed, wanted, check_names=False)
+    assert sum(path.is_file() for path in (tmp_path / "blots").rglob("*")) == 25
+    decisions.write_text("row,decision,given,value,file\n0,fix,,violet,red/torn.png\n")
+    assert "no usable image 'red/torn.png'" in refused(
+        "fix", tmp_path / "out", decisions, "--out", tmp_path / "new.csv"
+    )
+
+
 def test_images_of_16_bits_and_with_transparent_parts_keep_what_they_show(tmp_path):
     grey = np.mgrid[:32, :32][0]
     for number in range(12):

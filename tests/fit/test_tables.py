@@ -13,7 +13,8 @@ import pytest
 from inlier.fit import load_pipeline
 from inlier.fit._columns import infer_columns
 from inlier.fit._targets import infer_target
-from tests.fit.commands import record_of, run, succeed, summary_of
+from inlier.fit._totals import count_totals
+from tests.fit.commands import record_of, refused, run, succeed, summary_of
 from tests.fit.tables import flowers, houses, line
 
 FILES = {"model.skops", "cells.csv", "suspects.parquet", "suspects.csv", "report.html", "run.json"}
@@ -44,6 +45,90 @@ def test_terminal_report_and_record_say_the_same_about_the_fraction(houses_fit):
     assert re.fullmatch(r"About 1\d % \(\d+ to \d+ %\) of 500 rows look wrong", heading)
     assert summary["result"] == f"{heading}. {record['reason']}"
     assert summary["inlier fraction"] == f"{record['inlier_fraction']:.3f} ± {record['standard_error']:.3f}"
+
+
+def prices(n=1000):
+    """Clean prices with log-normal noise, and a shop in each row."""
+    random = np.random.default_rng(5)
+    size = random.uniform(size=n)
+    price = 100 * np.exp(size + 0.3 * random.normal(size=n))
+    shop = random.choice(["north", "south"], n)
+    return pd.DataFrame({"shop": shop, "size": size.round(3), "price": price.round(2)})
+
+
+def test_clean_prices_with_multiplicative_errors_are_called_clean(tmp_path):
+    prices().to_csv(tmp_path / "prices.csv", index=False)
+    out = tmp_path / "out"
+    summary = summary_of(succeed("fit", tmp_path / "prices.csv", "--target", "price", "--out", out))
+    assert summary["result"].startswith("No errors found in 1,000 rows. One distribution explains")
+    assert "<h1>No errors found in 1,000 rows</h1>" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (["Total,,{total}"], "the last row adds up the others, and is skipped"),
+        (["TOTAL (n=60):,,"], "the last row adds up the others, and is skipped"),
+        (["Subtotal,3,500", "Grand total,,{total}"], "the last 2 rows add up the others, and are skipped"),
+        (["north,,{total}"], "the sum of all rows above (row 62: '{total}')"),
+        (['south,,"{total:,}"'], "the sum of all rows above (row 62: '{total:,}')"),
+    ],
+)
+def test_totals_below_a_table_are_no_rows(tmp_path, rows, note):
+    frame = prices(60)
+    total = frame["price"].sum().round(2)
+    text = frame.to_csv(index=False) + "\n".join(rows).format(total=total) + "\n"
+    (tmp_path / "prices.csv").write_text(text)
+    out = tmp_path / "out"
+    printed = succeed(
+        "fit", tmp_path / "prices.csv", "--target", "price", "--inlier-fraction", 0.9, "--out", out
+    )
+    assert note.format(total=total) in printed
+    assert sorted(pd.read_csv(out / "suspects.csv")["row"]) == list(range(2, 62))
+
+
+def test_a_last_row_that_only_looks_like_a_total_stays():
+    names = pa.chunked_array([["total", "part"] * 20])
+    assert count_totals(pa.table({"kind": names.slice(1)})) == 0  # It is in other rows too.
+    assert count_totals(pa.table({"note": pa.array(["x"] * 20 + ["Total nonsense, do not buy"])})) == 0
+    column = pa.chunked_array([[1.0] * 20 + [20.5]])
+    assert len(infer_target("y", column, "regression").rows) == 21
+    assert len(infer_target("y", pa.chunked_array([[0.0] * 30 + [1.0, 1.0]]), "regression").rows) == 32
+
+
+@pytest.mark.parametrize("bare", [0.0, 0.2])
+def test_amounts_in_two_currencies_are_no_target(tmp_path, bare):
+    """Rounded ones would be few enough for classes."""
+    random = np.random.default_rng(0)
+    other = "{} EUR" if bare == 0 else "{}"
+    cells = [
+        (other if random.random() < 0.2 else "${}").format(10 * random.integers(1, 40)) for _ in range(400)
+    ]
+    pd.DataFrame({"x": range(400), "price": cells}).to_csv(tmp_path / "a.csv", index=False)
+    if bare:  # Numbers without a unit are taken to be in that of the rest: that is said.
+        printed = succeed("fit", tmp_path / "a.csv", "--target", "price", "--out", tmp_path / "out")
+        assert re.search(r"unit \$: \d+ cells without a unit taken to be in '\$'", printed)
+        cells = [cell.replace("$", "") if k % 5 else cell for k, cell in enumerate(cells)]
+        pd.DataFrame({"x": range(400), "price": cells}).to_csv(tmp_path / "a.csv", index=False)
+    message = refused("fit", tmp_path / "a.csv", "--target", "price", "--out", tmp_path / "new")
+    assert "holds numbers in several units" in message
+    assert message.endswith("that are not converted; write them in one")
+
+
+def test_columns_in_several_currencies_are_noted():
+    table = pa.table(
+        {
+            "cost": [f"{'€' if k % 4 else '$'}{k}.50" for k in range(40)],
+            "part": [f"{k}.50 EUR" if k % 4 else f"{k}.50" for k in range(40)],
+            "currency": ["USD", "EUR"] * 20,
+        }
+    )
+    notes = {reading.column.name: reading.notes for reading in infer_columns(table)[0]}
+    assert notes["cost"] == ("numbers in several units ('$', '€') are read as text: write them in one",)
+    assert notes["part"] == ("10 cells without a unit taken to be in 'EUR'",)
+    assert notes["currency"] == (
+        "several currencies: amounts in other columns are compared as if they were in one",
+    )
 
 
 def test_an_untrusted_estimate_is_called_so_everywhere(tmp_path):

@@ -39,6 +39,10 @@ NUMBERS = {
     "missing words": (["5", "unknown", "?", "-", "7 "], [5, np.nan, np.nan, np.nan, 7]),
     "about": (["~20", "≈ 3", "ca. 7", "5"], [20, 3, 7, 5]),
     "full width": (["１，２３４．５", "１２"], [1234.5, 12]),
+    "Arabic": (["١٬٢٣٤٫٥", "١٢"], [1234.5, 12]),
+    "Persian": (["۱٫۵٪", "۷٪"], [1.5, 7]),
+    "one currency in two spellings": (["$5", "7 USD", "US$ 9"], [5, 7, 9]),
+    "thousands of a currency": (["$1.5k", "$900", "$ 50", "$2M"], [1500, 900, 50, 2e6]),
     "leading zeros and points": (["0.5", ".5", "0"], [0.5, 0.5, 0]),
 }
 

@@ -1,6 +1,7 @@
 """AdaptiveRegressor: it leaves clean data alone, fits the inliers, and says how many there are."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import inlier
 from inlier.experiments.regression.data import draw
 from inlier.sklearn import AdaptiveRegressor
 from inlier.sklearn._learners import LeastSquares
+from inlier.sklearn._regressor import estimate_of
 from inlier.sklearn._residuals import examine, without_atoms
 from inlier.sklearn._robust import AFFORDABLE, LEAST_GAIN, Data, _first, bound_influence, cost_and_gain
 from tests.sklearn.problems import line
@@ -80,6 +82,53 @@ def test_clean_data_are_fitted_by_least_squares():
     assert (model.weights_ == 1).all()
     assert model.inlier_fraction_ == model.fraction_estimate_.value == 1
     assert model.scale_ == np.inf
+
+
+def multiplicative(seed, n=1000):
+    """Prices with log-normal noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(n, 3))
+    return x, np.exp(11 + x @ [1.0, 0.5, 0.2] + 0.3 * rng.normal(size=n))
+
+
+def slipped(y, seed, kind, rate):
+    """Targets of which some are ten times too large, or have the other sign."""
+    chosen = np.random.default_rng(seed).random(len(y)) < rate
+    return np.where(chosen, {"ten": 10.0, "sign": -1.0}[kind] * y, y)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_multiplicative_errors_are_no_errors_if_slips_would_have_been_noticed(seed):
+    x, y = multiplicative(seed)
+    estimate = AdaptiveRegressor(random_state=0).fit(x, y).fraction_estimate_
+    assert estimate.trusted
+    assert 1 - estimate.value <= max(0, 1.96 * estimate.standard_error)
+    for kind in ("ten", "sign"):
+        for rate in (0.05, 0.3):
+            found = AdaptiveRegressor(random_state=0).fit(x, slipped(y, seed, kind, rate)).fraction_estimate_
+            assert found.value == pytest.approx(1 - rate, abs=0.04) or not found.trusted
+
+
+def test_heavy_tails_in_which_slips_would_hide_are_not_called_clean():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 3))
+    y = x @ [1.0, 0.5, 0.2] + 3 * rng.standard_t(3, size=1000)
+    estimate = AdaptiveRegressor(random_state=0).fit(x, y).fraction_estimate_
+    assert not estimate.trusted
+
+
+def test_an_open_question_is_bounded_by_what_would_have_been_noticed():
+    weighting = SimpleNamespace(
+        kind="bounded",
+        evidence=SimpleNamespace(trusted=False, suspected=True, open=True, share=0.97, standard_error=0.005),
+    )
+    estimate = estimate_of(weighting, 1000, noticed=True)
+    assert estimate.trusted
+    assert estimate.value - 1.96 * estimate.standard_error < 0.95 < estimate.value
+    assert estimate.value + 1.96 * estimate.standard_error > 1
+    assert not estimate_of(weighting, 1000, noticed=False).trusted
+    weighting.evidence.share = 0.8  # More than the slips that would have been noticed.
+    assert not estimate_of(weighting, 1000, noticed=True).trusted
 
 
 def test_few_samples_are_left_alone():

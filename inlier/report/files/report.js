@@ -44,8 +44,10 @@
     return image;
   }
   function cell(text) {
-    const span = make("span", "cell", text);
+    const span = make("span", "cell");
     span.title = text;
+    // Labels like card_payment_fee break behind an underscore first.
+    for (const part of text.split(/(?<=_)/)) span.append(part, make("wbr"));
     return span;
   }
 
