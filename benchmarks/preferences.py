@@ -8,6 +8,9 @@ nothing. Methods: the logistic loss; label smoothing (cDPO) and robust DPO's los
 given nothing and given the rate. `--report` has seeds that nothing was chosen on: other values, texts and pairs.
 Results are kept in `.bench/preferences.jsonl`, so an interrupted run resumes.
 
+`--proofs`: in how many unweighted trainings of one epoch (development seeds) flips would be proven at some time, by
+the worth of the network that is needed; and if undecided predictions may be right more often than half of the time.
+
 `--texts DIR`: all of MiniLM through TRL's RewardTrainer and ours, on pairs of texts of banking77 (in DIR); each of its
 classes has a hidden value, the better text is that of the class with the larger one. Nothing was chosen on it.
 
@@ -25,9 +28,11 @@ import functools
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 from tempfile import mkdtemp
+from unittest import mock
 
 import torch
 from sklearn.metrics import average_precision_score
@@ -36,6 +41,9 @@ from torch.nn.functional import softplus
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, GPT2Model
 
 from inlier import RobustCrossEntropy
+from inlier.fraction._label_noise import LARGEST_OFFSET, WORTH, confident_rates
+from inlier.nn import _confidence
+from inlier.nn._confidence import ConfidenceWindow
 
 WORDS, LENGTH, PAIRS, BATCH = 200, 12, 3000, 32
 SCRATCH = {"n_embd": 32, "n_layer": 1, "n_head": 2}
@@ -240,6 +248,45 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def proofs() -> None:
+    """Print in how many unweighted trainings of an epoch flips would be proven, by what is taken for a proof."""
+    variants = {f"worth {worth:g}": (0.0, worth) for worth in (0.5, WORTH, 0.8)} | {
+        "offset free, 0.5": (LARGEST_OFFSET, 0.5)
+    }
+    original = ConfidenceWindow._fit
+    print("| | flipped | step size | " + " | ".join(variants) + " |\n" + "|---" * (3 + len(variants)) + "|")
+    cells = [(True, flip, FINE_TUNING_STEP_SIZE) for flip in (0.0, 0.1, 0.2, 0.3, 0.4)]
+    cells += [(False, flip, step_size) for step_size in (1e-3, 3e-3, 1e-2) for flip in RATES]
+    for is_pretrained, flip, step_size in cells:
+        proven = dict.fromkeys(variants, 0)
+        for seed in SEEDS["development"]:
+            seen: set[str] = set()
+
+            def fit(window: ConfidenceWindow, samples: int, seen: set[str] = seen) -> None:
+                for name, (offset, worth) in variants.items():
+                    bounded = functools.partial(confident_rates, largest_offset=offset)
+                    usual = lambda *args, made=bounded: made(*args[:4])  # noqa: E731
+                    with (
+                        mock.patch.object(_confidence, "confident_rates", usual),
+                        mock.patch.object(_confidence, "WORTH", worth),
+                    ):
+                        original(window, samples)
+                    if window.rates.proves_noise:
+                        seen.add(name)
+                window.rates = replace(window.rates, low=0.0)
+
+            chosen, rejected, _, _ = preferences(flip, seed, is_pretrained)
+            model = reward_model(seed, is_pretrained)
+            reward = lambda answers, model=model: model(answers).logits.squeeze(1)  # noqa: E731
+            criterion, _ = criterion_of("inlier", flip, PAIRS)
+            with mock.patch.object(ConfidenceWindow, "_fit", fit):
+                train(reward, list(model.parameters()), chosen, rejected, criterion, 1, step_size)
+            proven = {name: count + (name in seen) for name, count in proven.items()}
+        shown = " | ".join(f"{count} of {len(SEEDS['development'])}" for count in proven.values())
+        start = "pretrained" if is_pretrained else "from scratch"
+        print(f"| {start} | {flip:.0%} | {step_size:g} | {shown} |", flush=True)
+
+
 def texts(data: Path, flip: float, epochs: int, seed: int) -> None:
     """Print the accuracy of MiniLM on clean pairs, fine-tuned by TRL's RewardTrainer and by ours."""
     from datasets import Dataset
@@ -376,6 +423,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--pretrained", action="store_true")
+    parser.add_argument("--proofs", action="store_true")
     parser.add_argument("--results", type=Path, default=Path(".bench/preferences.jsonl"))
     parser.add_argument("--pandalm", type=Path)
     parser.add_argument("--cost", action="store_true")
@@ -387,6 +435,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.cost:
         cost()
+    elif options.proofs:
+        proofs()
     elif options.texts:
         texts(options.texts, options.flip, options.epochs, SEEDS["report"][0])
     elif options.pandalm:
