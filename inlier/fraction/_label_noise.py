@@ -75,6 +75,9 @@ FEWEST = 50
 BINS, BIN_WIDTH = 64, 0.125
 """Confidences are counted in so many bins, the last of which takes all larger ones."""
 
+LARGEST_OFFSET = 8.0
+"""beta is not larger than this, nor smaller than its negative."""
+
 MOST = 0.8
 """The largest rate that is looked for."""
 
@@ -284,7 +287,11 @@ class RateInterval:
 
 
 def confident_rates(
-    counts: Tensor, classes: int, chance: float | None = None, confident_errors: float = 0.0
+    counts: Tensor,
+    classes: int,
+    chance: float | None = None,
+    confident_errors: float = 0.0,
+    largest_offset: float = LARGEST_OFFSET,
 ) -> RateInterval:
     """Return which noise rates fit P(agrees | c) = (1 - rho) s + rho (1 - s) / (K - 1), s = sigmoid(alpha c + beta).
 
@@ -300,6 +307,8 @@ def confident_rates(
         classes: K, the number of classes.
         chance: The part of the labels that predictions would agree with by chance; 1 / K by default.
         confident_errors: h.
+        largest_offset: beta is at most this: 0 if the two largest logits are exchangeable, so that a prediction without
+            a lead is right half of the time.
 
     Example:
         >>> confidence = torch.linspace(0, 8, 64)
@@ -336,7 +345,9 @@ def confident_rates(
         h22 = information.sum(1, keepdim=True) + 0.1
         determinant = h11 * h22 - h12 * h12
         alpha = (alpha + ((h22 * g1 - h12 * g2) / determinant).clamp(-2, 2)).clamp(0, 30)
-        beta = (beta + ((h11 * g2 - h12 * g1) / determinant).clamp(-2, 2)).clamp(-8, 8)
+        beta = (beta + ((h11 * g2 - h12 * g1) / determinant).clamp(-2, 2)).clamp(
+            -LARGEST_OFFSET, largest_offset
+        )
     _, p = agreement(alpha, beta)
     density = (k * p.log() + (n - k) * (1 - p).log()).sum(1).softmax(0)
     agreed = float(k.sum() / n.sum())

@@ -13,6 +13,7 @@ from inlier.fraction._label_noise import (
     BINS,
     CONFIDENT_ERRORS,
     LARGEST_MARGIN,
+    LARGEST_OFFSET,
     WORTH,
     RateInterval,
     confident_rates,
@@ -105,6 +106,9 @@ class ConfidenceWindow:
     classes, and those that it does not know yet would look noisy by that measure: from then on confidences count as
     they are, of each epoch by itself, and it counts how often the given class is one of the least likely, too: the
     mistakes of a network that learns slowly are confident, but plausible.
+
+    Of two answers the chosen one may come first or second: an undecided prediction is right half of the time then, and
+    noise is claimed only if the network is worth as much as for an estimate that is trusted.
 
     A label that was never trained on agrees with a confident prediction as often as labels are clean; a memorised
     one always agrees. So what is proven stays. Without dataset indices epochs are not known, and rates are fitted
@@ -222,7 +226,9 @@ class ConfidenceWindow:
             if not samples:
                 is_due = float(self.counts.sum()) >= FEWEST and self.rounds % REFIT_EVERY == 0
             elif self.epoch == 0:
-                is_due = float(self.counts.sum()) >= size / 2
+                # If one update reaches back further than two windows, it has those of a network that knew little.
+                is_recent = total <= 2 * size or not self._is_one_sided
+                is_due = is_recent and float(self.counts.sum()) >= size / 2
             else:
                 is_due = has_ended and before > 0
             if is_due:
@@ -239,12 +245,16 @@ class ConfidenceWindow:
         # Later, memorised labels agree, which hides as much.
         errors = CONFIDENT_ERRORS if is_out_of_sample else 0.0
         agrees = self.counts[AGREES]
-        rates = confident_rates(
-            torch.stack([self.counts.sum(0) - agrees, agrees]), self.classes, chance, errors
-        )
+        # Of two answers, of which the chosen one may come first or second, an undecided prediction is a coin toss.
+        offset = 0.0 if self._is_one_sided else LARGEST_OFFSET
+        counts = torch.stack([self.counts.sum(0) - agrees, agrees])
+        rates = confident_rates(counts, self.classes, chance, errors, offset)
         rates = replace(rates, is_out_of_sample=is_out_of_sample, implausible=self._implausible())
         rates = rates.after(self.rates)
-        if rates.proves_noise and rates.worth < WORTH:
+        if self._is_one_sided and rates.worth < WORTH:
+            # With two classes a network of little worth is wrong as often as labels may be.
+            rates = replace(rates, low=0.0)
+        elif rates.proves_noise and rates.worth < WORTH:
             # Some classes may be noisier than those of the most confident predictions, or their labels memorised.
             rates = replace(rates, high=max(rates.high, 1 - rates.agreement))
         self.rates = rates

@@ -66,6 +66,20 @@ def test_with_two_classes_a_noisy_label_may_agree_with_a_wrong_prediction(rho):
     assert sum(one.proves_noise for one in found) == (10 if rho else 0)
 
 
+def test_of_two_answers_an_undecided_prediction_is_a_coin_toss():
+    """Agreement that hardly rises with confidence is that of noise, unless an undecided network may be as good."""
+    generator = torch.Generator().manual_seed(1)
+    confidence = 4 * torch.rand(3000, generator=generator)
+    right = torch.rand(3000, generator=generator) < torch.sigmoid(2 * confidence)
+    agrees = right == (torch.rand(3000, generator=generator) >= 0.4)
+    bins = (confidence / BIN_WIDTH).long()
+    counts = torch.stack([torch.bincount(bins[x], minlength=BINS) for x in (~agrees, agrees)]).float()
+    found = confident_rates(counts, classes=2, largest_offset=0.0)
+    assert found.low - 0.011 <= 0.4 <= found.high + 0.011
+    assert found.proves_noise
+    assert not confident_rates(counts, classes=2).proves_noise
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.1, 0.4])
 def test_errors_that_are_confident_are_no_noise(rho):
     """12 of 100 predictions are wrong however confident they are: a quarter of all errors, as is assumed."""
