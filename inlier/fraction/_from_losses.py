@@ -237,8 +237,7 @@ def _choose(bins: LogBins, one: Fits, two: Fits) -> LossMixture:
         inliers = gamma_distribution(mixtures[chosen, :3])
         outliers = gamma_distribution(mixtures[chosen, 3:6])
         weight = share[chosen]
-        variance = torch.linalg.pinv(two.information[chosen]).diagonal()[int(ties[6].argmax())]
-        error = weight * (1 - weight) * math.sqrt(float(variance))
+        error = _standard_error(weight, two.information[chosen], int(ties[6].argmax()))
     fraction = (bins.sure_inliers + weight * n) / bins.total
     fit = LossMixture(fraction, error, False, "", weight, inliers, outliers, False, mixtures, one.theta)
     distance = _distance(fit, bins)
@@ -260,6 +259,13 @@ def _one_shape_is_accepted(gap: float, share: float, gain: float, straight_gain:
     scarce = SCARCE * max(math.log(AMPLE / n), 0.0)
     enough = gain + STRAIGHT_COUNTS * straight_gain >= needed_gain + scarce
     return enough and gap >= SMALLEST_GAP and share >= needed_share
+
+
+def _standard_error(share: float, information: Tensor, place: int) -> float:
+    """Return that of a share whose logit is in this place of the Fisher information; 1/2 if it tells nothing."""
+    variance = float(torch.linalg.pinv(information).diagonal()[place])
+    # Rounding makes the variance of what is not determined 0, or negative.
+    return min(share * (1 - share) * math.sqrt(variance), 0.5) if variance > 0 else 0.5
 
 
 def _distance(fit: LossMixture, bins: LogBins) -> float:

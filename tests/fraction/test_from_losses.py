@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inlier import LossHistogram
-from inlier.fraction import FromLosses, LossMixture, estimate_inlier_fraction, fit_inliers
+from inlier.fraction import FromLosses, LossMixture, _from_losses, estimate_inlier_fraction, fit_inliers
 
 N = 1500
 
@@ -294,3 +294,20 @@ def test_nothing_to_fit(losses: Tensor) -> None:
 def test_errors_name_the_losses(losses: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimate_inlier_fraction(losses)
+
+
+@pytest.mark.parametrize("information", [0.0, -1e-12, 1e-20])
+def test_a_share_that_the_losses_do_not_determine_is_not_trusted(information, monkeypatch):
+    torch.manual_seed(0)
+    losses = (torch.randn(1000) * torch.where(torch.rand(1000) < 0.3, 20.0, 1.0)) ** 2
+    assert fit_inliers(losses).trusted
+    fitted = _from_losses.fit_two_groups
+
+    def undetermined(bins, start=None):
+        two = fitted(bins, start)
+        return two._replace(information=information * torch.eye(7, dtype=torch.float64).expand(2, 7, 7))
+
+    monkeypatch.setattr(_from_losses, "fit_two_groups", undetermined)
+    fit = fit_inliers(losses)
+    assert fit.standard_error == 0.5
+    assert not fit.trusted
