@@ -141,8 +141,9 @@ def _configuration(
     if method.held:
         model.hold = settings["hold"]
     if method.given_fraction:
-        # The paper's own methods, without the null model.
+        # The paper's own methods, without the null model; the loss is divided by the number of rays.
         model.inlier_fraction, model.null_correction = clean, False
+        model.divide_by = "samples"
     if method.only_clean:
         manager.train_num_rays_per_batch = max(1, round(clean * settings["rays"]))
     for name, group in config.optimizers.items():

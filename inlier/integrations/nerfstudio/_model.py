@@ -62,8 +62,13 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     """Steps between two updates of the scale."""
     loss_window: int = 16384
     """About how many recent rays the scale is solved on."""
-    running_mean: float = 0.7
-    """Share of a pixel's old mean loss in the new one; 0 weights by the current loss alone."""
+    running_mean: float = 0.0
+    """Share of a pixel's old mean loss in the new one; 0 weights by the current loss alone: a pixel is visited so
+    rarely that its old losses are those of a scene that was another."""
+    divide_by: Literal["samples", "weights"] = "weights"
+    """What the weighted sum is divided by: the number of rays, as in the paper, or that times the current inlier
+    fraction, which the weights are expected to add up to. Else the colours would count for less beside Nerfacto's other
+    losses, the more outliers there are."""
     null_correction: bool = True
     """Whether the loss that outliers are expected to add is subtracted, where the fraction is auto and hold is
     1: else many outliers draw all colours towards their mean, whence no weights lead back."""
@@ -84,9 +89,9 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
 class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
     """Nerfacto with a weight for each ray.
 
-    The loss is the sum of u_i e_i over the rays divided by their number, e_i being the squared error of ray i,
-    mean over its channels, and u_i its weight by :class:`inlier.Robust` or RobustNeRF's rule. Robust knows a pixel
-    by its index, so that all its rays so far count. Everything else is Nerfacto's.
+    The loss is the sum of u_i e_i over the rays divided by zeta n, e_i being the squared error of ray i, mean over its
+    channels, u_i its weight by :class:`inlier.Robust` or RobustNeRF's rule, n the number of rays, and zeta the current
+    inlier fraction (1 for RobustNeRF's rule). Everything else is Nerfacto's.
 
     Unless it is given, the inlier fraction is estimated by a :class:`inlier.fraction.NullModel`, and the loss that
     outliers are expected to add is subtracted.
@@ -198,6 +203,7 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         remembered = None
         if is_corrected and robust is not None and index is not None:
             remembered = remembered_losses(robust, index)  # before this step adds to them
+        fraction = None if robust is None else robust.inlier_fraction  # which this step's weights add up to
         weights = self.last_kept = self._weigh(errors.detach(), index)
         loss = torch.dot(weights, errors) / len(errors)
         if null_model is not None and robust is not None:
@@ -206,6 +212,9 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
                 past = None if remembered is None else remembered[partners]
                 loss = loss - expected_outlier_loss(robust, null, past, self.config.running_mean)
             null_model.compare(errors, null)
+        if fraction is not None and self.config.divide_by == "weights":
+            # It goes from 1 to its target in the warm-up, and is never below SMALLEST_FRACTION.
+            loss = loss / fraction.to(loss)
         if metrics_dict is not None:
             metrics_dict |= self._metrics(weights, errors.detach())
         return loss

@@ -165,6 +165,35 @@ def test_each_pixel_is_remembered_at_its_place(first_step):
 
 
 @needs_fox
+def test_the_loss_is_divided_by_what_the_weights_add_up_to(tmp_path):
+    model = trainer_of(tiny(tmp_path, inlier_fraction=0.25, robust_warmup=0, update_every=1)).pipeline.model
+    prediction, target = torch.rand(2, 100, 3)
+    errors, seen = (prediction - target).square().mean(-1), []
+    # In the first step all weights are 1, whatever the fraction will be.
+    for divisor, fraction in (("weights", 1), ("weights", 0.25), ("samples", 1)):
+        model.config.divide_by = divisor
+        loss = model._colour_loss(prediction, target, None, None)
+        torch.testing.assert_close(loss, (model.last_kept * errors).sum() / (100 * fraction))
+        seen.append(float(model.last_kept.mean()))
+    assert seen[0] == 1
+    assert seen[1] == pytest.approx(0.25, abs=0.01)
+
+
+@needs_fox
+@pytest.mark.parametrize("running_mean", [0.0, 0.7])
+def test_weights_come_from_current_losses_unless_a_running_mean_is_asked_for(tmp_path, running_mean):
+    asked = {"running_mean": running_mean} if running_mean else {}
+    pipeline = trainer_of(
+        tiny(tmp_path, inlier_fraction=0.5, robust_warmup=0, update_every=1, **asked)
+    ).pipeline
+    one_step(pipeline)
+    robust = pipeline.model.robust
+    robust._memory.mean.fill_(1e6)  # Every pixel was an outlier at its last visit.
+    one_step(pipeline)
+    assert (float(robust.last_weights.max()) > 0.5) == (running_mean == 0)
+
+
+@needs_fox
 def test_in_evaluation_nothing_is_weighed_or_learned(tmp_path):
     pipeline = trainer_of(tiny(tmp_path)).pipeline
     pipeline.get_eval_loss_dict(0)
