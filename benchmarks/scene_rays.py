@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from benchmarks.scene import FOX
 from inlier.experiments.scene.data import describe
@@ -100,6 +99,8 @@ def main() -> None:
         "--model", nargs="*", default=[], metavar="OPTION=VALUE", help="of the model, as divide_by=samples"
     )
     options = parser.parse_args()
+    import yaml
+
     model = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.model)}
     settings = PRESETS["cpu"] | describe(options.data) | {"steps": options.steps, "model": model}
     log = Log(options.every)
