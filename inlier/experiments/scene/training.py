@@ -41,6 +41,7 @@ class SceneMethod:
         held: Whether weights are held for some steps (AAA_T).
         gradient_factor: From the norm of all gradients, and the limit of the settings, to their factor.
         only_clean: Whether it trains on clean pixels only: the oracle.
+        image_gains: Whether each image has a gain for each colour.
     """
 
     rule: Literal["adaptive", "robustnerf", "both", "none"] = "none"
@@ -49,6 +50,7 @@ class SceneMethod:
     held: bool = False
     gradient_factor: Callable[[Tensor, float], Tensor] | None = None
     only_clean: bool = False
+    image_gains: bool = False
 
 
 METHODS = {
@@ -63,6 +65,8 @@ METHODS = {
     # The same, with one kernel throughout.
     "robust-geman-mcclure": SceneMethod("adaptive", "geman-mcclure"),
     "robust-truncated": SceneMethod("adaptive", "truncated"),
+    # The same, with the exposure of each image.
+    "robust-image-gains": SceneMethod("adaptive", image_gains=True),
     "robustnerf": SceneMethod("robustnerf"),
     # RobustNeRF's votes of neighbours and patches on the weights of `robust`.
     "both": SceneMethod("both"),
@@ -135,7 +139,7 @@ def _configuration(
     configure_data(manager, scene, settings["layout"], settings["largest_side"])
     clean = clean_fraction(corrupt_images(manager, settings["corruption"], rate, seed, method.only_clean))
     model = config.pipeline.model
-    model.rule = method.rule
+    model.rule, model.image_gains = method.rule, method.image_gains
     if method.kernel is not None:
         model.kernel = method.kernel
     if method.held:

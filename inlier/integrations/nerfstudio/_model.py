@@ -18,7 +18,7 @@ from nerfstudio.utils.rich_utils import CONSOLE
 from torch import Tensor
 
 from inlier.integrations.nerfstudio._colour_errors import ColourErrors
-from inlier.integrations.nerfstudio._image_gains import ImageGains
+from inlier.integrations.nerfstudio._image_gains import SETTLED, ImageGains
 from inlier.integrations.nerfstudio._kernel_schedule import GRADUATED
 from inlier.integrations.nerfstudio._lpips import MissingLpips
 from inlier.integrations.nerfstudio._pixels import PixelIndex
@@ -93,7 +93,8 @@ class RobustNerfactoModel(NerfactoModel):  # type: ignore[misc]
         # Height and width of each training image, 0 while they are unknown.
         self.register_buffer("camera_sizes", torch.zeros(self.num_train_data, 2, dtype=torch.int64))
         self._pixels: PixelIndex | None = None
-        self.image_gains = ImageGains(self.num_train_data) if self.config.image_gains else None
+        settle = SETTLED * self.config.robust_warmup
+        self.image_gains = ImageGains(self.num_train_data, settle) if self.config.image_gains else None
         self.colours = WeightedColourLoss(self.config, None)
 
     @property
