@@ -64,7 +64,7 @@ class RobustNerfactoModelConfig(NerfactoModelConfig):  # type: ignore[misc]
     1: else many outliers draw all colours towards their mean, whence no weights lead back."""
     image_gains: bool = False
     """Whether each image has a gain for each colour, fitted after robust_warmup: its exposure. For images of which some
-    are exposed wrongly; where all are alike, the gains of neighbours drift with the scene."""
+    are exposed wrongly."""
     robustnerf_quantile: float = 0.5
     """Quantile of errors below which RobustNeRF's rule takes a pixel for an inlier."""
     robust_patch: int = 16
