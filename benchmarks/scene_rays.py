@@ -95,8 +95,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=50, help="steps between two rows")
     parser.add_argument("--steps", type=int, default=PRESETS["cpu"]["steps"], help="where to stop")
+    parser.add_argument(
+        "--model", nargs="*", default=[], metavar="OPTION=VALUE", help="of the model, as divide_by=samples"
+    )
     options = parser.parse_args()
-    settings = PRESETS["cpu"] | describe(options.data) | {"steps": options.steps}
+    import yaml
+
+    model = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.model)}
+    settings = PRESETS["cpu"] | describe(options.data) | {"steps": options.steps, "model": model}
     log = Log(options.every)
     result = train_scene(METHODS[options.method], options.data, options.rate, options.seed, settings, log)
     print(", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items()))

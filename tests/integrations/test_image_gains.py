@@ -51,6 +51,20 @@ def test_photos_that_are_exposed_alike_have_gain_1_however_bright_the_scene():
     torch.testing.assert_close(gains.gains(), torch.ones(7, 3), rtol=1e-4, atol=0.0)
 
 
+@pytest.mark.parametrize(("settle", "expected"), [(100, 1.0), (101, 1.25), (None, 1.25)])
+def test_small_gains_are_taken_for_1_once_they_have_settled(settle, expected):
+    gains = ImageGains(5, settle)
+    exposures = torch.tensor([1.0, 1.0, 1.0, 1.25, 2.0])
+    prediction, image = torch.rand(500, 3) / 2, torch.arange(500) % 5
+    for _ in range(100):
+        gains.observe(prediction, prediction * exposures[image][:, None], torch.ones(500), image)
+    torch.testing.assert_close(
+        gains.applied()[:, 0], torch.tensor([1.0, 1.0, 1.0, expected, 2.0]), rtol=1e-4, atol=0
+    )
+    # Images are ranked by what was fitted.
+    torch.testing.assert_close(gains.gains()[:, 0], exposures, rtol=1e-4, atol=0)
+
+
 def test_photos_that_were_never_seen_have_gain_1():
     gains = ImageGains(4)
     assert torch.equal(gains.gains(), torch.ones(4, 3))

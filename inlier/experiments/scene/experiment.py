@@ -22,9 +22,9 @@ from inlier.experiments.sweep import Experiment, Folders, Row
 __all__ = ["EXPERIMENT"]
 
 CPU: dict[str, Any] = {
-    "rates": [0.0, 0.2, 0.5, 0.8],
+    "rates": [0.0, 0.2, 0.5, 0.8, 0.9],
     "seeds": 1,
-    "version": 2,
+    "version": 3,
     "corruption": "noise",
     "size": "tiny",
     "steps": 2500,
@@ -42,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "rates": [tenth / 10 for tenth in range(10)],
         "seeds": 5,
-        "version": 2,
+        "version": 3,
         "corruption": "noise",
         "size": "stock",
         "steps": 30_000,

@@ -29,6 +29,7 @@ LABELS = {
     "robust": "robust-nerfacto",
     "robust-geman-mcclure": "robust-nerfacto, soft kernel throughout",
     "robust-truncated": "robust-nerfacto, hard kernel throughout",
+    "robust-image-gains": "robust-nerfacto with image gains",
     "robustnerf": "RobustNeRF",
     "both": "RobustNeRF's votes on robust-nerfacto",
     "clean-rays-only": "clean rays only (oracle)",

@@ -41,6 +41,7 @@ class SceneMethod:
         held: Whether weights are held for some steps (AAA_T).
         gradient_factor: From the norm of all gradients, and the limit of the settings, to their factor.
         only_clean: Whether it trains on clean pixels only: the oracle.
+        image_gains: Whether each image has a gain for each colour.
     """
 
     rule: Literal["adaptive", "robustnerf", "both", "none"] = "none"
@@ -49,6 +50,7 @@ class SceneMethod:
     held: bool = False
     gradient_factor: Callable[[Tensor, float], Tensor] | None = None
     only_clean: bool = False
+    image_gains: bool = False
 
 
 METHODS = {
@@ -63,6 +65,8 @@ METHODS = {
     # The same, with one kernel throughout.
     "robust-geman-mcclure": SceneMethod("adaptive", "geman-mcclure"),
     "robust-truncated": SceneMethod("adaptive", "truncated"),
+    # The same, with the exposure of each image.
+    "robust-image-gains": SceneMethod("adaptive", image_gains=True),
     "robustnerf": SceneMethod("robustnerf"),
     # RobustNeRF's votes of neighbours and patches on the weights of `robust`.
     "both": SceneMethod("both"),
@@ -135,14 +139,15 @@ def _configuration(
     configure_data(manager, scene, settings["layout"], settings["largest_side"])
     clean = clean_fraction(corrupt_images(manager, settings["corruption"], rate, seed, method.only_clean))
     model = config.pipeline.model
-    model.rule = method.rule
+    model.rule, model.image_gains = method.rule, method.image_gains
     if method.kernel is not None:
         model.kernel = method.kernel
     if method.held:
         model.hold = settings["hold"]
     if method.given_fraction:
-        # The paper's own methods, without the null model.
+        # The paper's own methods, without the null model; the loss is divided by the number of rays.
         model.inlier_fraction, model.null_correction = clean, False
+        model.divide_by = "samples"
     if method.only_clean:
         manager.train_num_rays_per_batch = max(1, round(clean * settings["rays"]))
     for name, group in config.optimizers.items():

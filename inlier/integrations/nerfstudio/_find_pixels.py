@@ -126,7 +126,7 @@ def _last_checkpoint(folder: Path) -> dict[str, Tensor]:
 
 def _pixel_weights(state: dict[str, Tensor], model: dict[str, Any]) -> list[Tensor]:
     """Return the weight of each pixel of each training image, by what the checkpoint remembers."""
-    start = f"{MODEL}robust."
+    start = f"{MODEL}colours.robust."
     remembered = {name.removeprefix(start): x for name, x in state.items() if name.startswith(start)}
     if not remembered.get("memory.mean", torch.empty(0)).numel():
         raise InputError(

@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ImageGains"]
+__all__ = ["SETTLED", "ImageGains"]
+
+SETTLED = 5
+"""After so many times the warm-up, images whose gain is small count as exposed as usual."""
+
+SMALL = 0.5
+"""A gain is small if it is below this many stops, mean over the colours."""
 
 HORIZON = 100
 """About how many recent steps the gains are fitted to: the scene that they are relative to still changes."""
@@ -21,8 +27,12 @@ class ImageGains(nn.Module):
     over its recent rays, divided by the median gain of all images: a scene has no brightness of its own, and most
     images are assumed to be exposed alike.
 
+    The gains of neighbours drift together, and the scene with them. So once they have settled, those that are small
+    are taken for 1, and the scene has the brightness of these images. (Earlier, gains that are needed are small too.)
+
     Args:
         images: The number of training images.
+        settle: The number of steps after which small gains are taken for 1; None for never.
 
     Example:
         >>> gains = ImageGains(3)
@@ -36,10 +46,13 @@ class ImageGains(nn.Module):
     """
 
     sums: Tensor
+    steps: Tensor
 
-    def __init__(self, images: int) -> None:
+    def __init__(self, images: int, settle: int | None = None) -> None:
         super().__init__()
+        self.settle = settle
         self.register_buffer("sums", torch.zeros(2, images, 3))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def observe(self, prediction: Tensor, target: Tensor, weights: Tensor, image: Tensor) -> None:
@@ -53,6 +66,7 @@ class ImageGains(nn.Module):
         """
         used = weights[:, None] * (target < 1)
         new = torch.stack([used * prediction * target, used * prediction.square()])
+        self.steps += 1
         self.sums.mul_(1 - 1 / HORIZON).index_add_(1, image, new.to(self.sums))
 
     def gains(self) -> Tensor:
@@ -60,6 +74,14 @@ class ImageGains(nn.Module):
         cross, square = self.sums
         raw = torch.where(square > 0, cross / square, torch.nan).clamp(min=1e-3)
         return (raw / raw.nanmedian(0).values).nan_to_num(1.0)
+
+    def applied(self) -> Tensor:
+        """Return the gains that colours are corrected by: 1 in place of small ones once they have settled."""
+        gains = self.gains()
+        if self.settle is None:
+            return gains
+        small = gains.log2().mean(1, keepdim=True).abs() < SMALL
+        return torch.where(small & (self.steps >= self.settle), torch.ones_like(gains), gains)
 
     def corrected(self, target: Tensor, prediction: Tensor, image: Tensor) -> Tensor:
         """Return colours as an image of the usual exposure would show them.
@@ -70,5 +92,5 @@ class ImageGains(nn.Module):
                 where the prediction is brighter.
             image: The number of the image of each.
         """
-        corrected = target / self.gains()[image].to(target)
+        corrected = target / self.applied()[image].to(target)
         return torch.where(target < 1, corrected, torch.maximum(corrected, prediction.detach()))

@@ -7,7 +7,6 @@ loss: with many of them, all colours are drawn towards their mean, and no weight
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from inlier.fraction import NullModel, draw_null
@@ -16,7 +15,7 @@ from inlier.kernels import Kernel
 from inlier.nn import Robust
 from inlier.nn._distributed import all_reduce_sum, world_size
 
-__all__ = ["SceneNullModel", "expected_outlier_loss", "null_errors", "remembered_losses"]
+__all__ = ["SceneNullModel", "expected_outlier_loss", "null_errors"]
 
 ESTIMATE_OVER = 20
 """About how many steps the estimate of the inlier fraction is a mean over."""
@@ -53,8 +52,8 @@ class SceneNullModel(NullModel):
             self.load_state_dict({"sums": sums / processes})
 
 
-def null_errors(prediction: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the errors of predictions and the colours of other rays, and which rays these are.
+def null_errors(prediction: Tensor, target: Tensor, weights: Tensor) -> Tensor:
+    """Return the errors of predictions and the colours of other rays.
 
     Args:
         prediction: The predicted colour of each of n rays, [n, 3].
@@ -62,50 +61,26 @@ def null_errors(prediction: Tensor, target: Tensor, weights: Tensor) -> tuple[Te
         weights: Their weights: rays with small ones are drawn more often.
 
     Returns:
-        Mean squared errors and the rays that were drawn, each of shape [n, NULL_PAIRS].
+        Mean squared errors, [n, NULL_PAIRS].
 
     Example:
-        >>> errors, partners = null_errors(torch.rand(5, 3), torch.rand(5, 3), torch.ones(5))
-        >>> errors.shape, partners.shape
-        (torch.Size([5, 8]), torch.Size([5, 8]))
+        >>> null_errors(torch.rand(5, 3), torch.rand(5, 3), torch.ones(5)).shape
+        torch.Size([5, 8])
     """
     partners = draw_null(weights, NULL_PAIRS)
-    return (prediction.unsqueeze(1) - target[partners]).square().mean(-1), partners
+    return (prediction.unsqueeze(1) - target[partners]).square().mean(-1)
 
 
-def remembered_losses(robust: Robust, index: Tensor) -> Tensor:
-    """Return the running mean loss of some samples, NaN where there is none yet.
-
-    Example:
-        >>> robust = Robust(samples=3)
-        >>> loss = robust(torch.tensor([0.5]), torch.tensor([1]))
-        >>> remembered_losses(robust, torch.tensor([0, 1]))
-        tensor([   nan, 0.5000])
-    """
-    # sample_losses() goes through all pixels of the scene, too much for each step.
-    means = robust._memory.means
-    return means[index.to(means.device)].to(index.device)
-
-
-def expected_outlier_loss(
-    robust: Robust, errors: Tensor, remembered: Tensor | None, running_mean: float
-) -> Tensor:
+def expected_outlier_loss(robust: Robust, errors: Tensor) -> Tensor:
     """Return what outliers are expected to add to the mean loss: null errors, weighted as rays are.
 
     Args:
         robust: What weights the rays.
         errors: Null errors.
-        remembered: The running mean loss of the pixels whose colours were drawn, before this step; NaN where there
-            was none, None if pixels are not remembered.
-        running_mean: The share of the old mean in the new one.
 
     Example:
-        >>> expected_outlier_loss(Robust(), torch.ones(4, 8), None, 0.7)  # all are inliers so far
+        >>> expected_outlier_loss(Robust(), torch.ones(4, 8))  # all are inliers so far
         tensor(0.)
     """
-    evidence = errors.detach().float()
-    if remembered is not None:
-        mean = torch.lerp(evidence, remembered, running_mean)
-        evidence = torch.where(mean.isnan(), evidence, mean)
-    weights = robust.kernel.slope(evidence / robust.scale).to(errors.dtype)
+    weights = robust.kernel.slope(errors.detach().float() / robust.scale).to(errors.dtype)
     return (1 - robust.inlier_fraction) * (weights * errors).mean()

@@ -16,7 +16,13 @@ pytest.importorskip("nerfstudio", reason="needs nerfstudio; make test-scene inst
 
 from inlier.experiments.scene.data import clean_fraction, configure_data, corrupt_images, describe
 from inlier.experiments.scene.experiment import PRESETS
-from inlier.experiments.scene.training import METHODS, probe_loss, restore_model, train_scene
+from inlier.experiments.scene.training import (
+    METHODS,
+    _configuration,
+    probe_loss,
+    restore_model,
+    train_scene,
+)
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 FOX, LEGO = DATA / "fox", DATA / "lego100"
@@ -96,6 +102,15 @@ def test_every_method_trains(name):
     assert metrics["clean_pixels"] == pytest.approx(0.5, abs=0.02)
     assert metrics["precision"] == (1.0 if name == "clean-rays-only" else pytest.approx(0.5, abs=0.15))
     assert math.isnan(metrics["estimated_fraction"]) == (METHODS[name].rule not in ("adaptive", "both"))
+
+
+@pytest.mark.parametrize(("name", "is_given"), [("robust", False), ("adaptive-tl", True)])
+def test_the_papers_methods_are_those_of_the_paper(name, is_given):
+    config, clean = _configuration(METHODS[name], FOX, 0.5, 0, settings())
+    model = config.pipeline.model
+    papers, ours = (clean, False, "samples"), ("auto", True, "weights")
+    options = model.inlier_fraction, model.null_correction, model.divide_by
+    assert options == (papers if is_given else ours)
 
 
 def test_a_training_depends_on_its_seed_alone():

@@ -165,6 +165,31 @@ def test_each_pixel_is_remembered_at_its_place(first_step):
 
 
 @needs_fox
+def test_the_loss_is_divided_by_what_the_weights_add_up_to(tmp_path):
+    model = trainer_of(tiny(tmp_path, inlier_fraction=0.25, robust_warmup=0, update_every=1)).pipeline.model
+    prediction, target = torch.rand(2, 100, 3)
+    errors, seen = (prediction - target).square().mean(-1), []
+    # In the first step all weights are 1, whatever the fraction will be.
+    for divisor, fraction in (("weights", 1), ("weights", 0.25), ("samples", 1)):
+        model.config.divide_by = divisor
+        loss, _ = model.colours(prediction, target, None)
+        torch.testing.assert_close(loss, (model.last_kept * errors).sum() / (100 * fraction))
+        seen.append(float(model.last_kept.mean()))
+    assert seen[0] == 1
+    assert seen[1] == pytest.approx(0.25, abs=0.01)
+
+
+@needs_fox
+def test_weights_come_from_current_errors(tmp_path):
+    pipeline = trainer_of(tiny(tmp_path, inlier_fraction=0.5, robust_warmup=0, update_every=1)).pipeline
+    one_step(pipeline)
+    robust = pipeline.model.robust
+    robust._memory.mean.fill_(1e6)  # Every pixel was an outlier at its last visit.
+    one_step(pipeline)
+    assert float(robust.last_weights.mean()) > 0.4
+
+
+@needs_fox
 def test_in_evaluation_nothing_is_weighed_or_learned(tmp_path):
     pipeline = trainer_of(tiny(tmp_path)).pipeline
     pipeline.get_eval_loss_dict(0)
@@ -180,14 +205,14 @@ def test_robust_nerfs_rule_gets_whole_patches_and_the_threshold_of_the_step_befo
     assert bool((model.last_kept == 1).all())  # Nothing came before.
     places = batch["indices"].view(2, 16, 16, 3)
     assert bool((places[:, :, 1:, 2] - places[:, :, :-1, 2] == 1).all())
-    before = model.error_threshold.clone()
+    before = model.colours.error_threshold.clone()
     assert bool(before.isfinite())
     errors = before * 2 * torch.rand(512)
-    kept = model._weigh(errors, None)
+    kept = model.colours._weigh(errors, None)
     assert bool(
         torch.equal(kept.view(2, 16, 16).bool(), robust_nerf.kept_pixels(errors.view(2, 16, 16), before))
     )
-    torch.testing.assert_close(model.error_threshold, errors.quantile(0.5))
+    torch.testing.assert_close(model.colours.error_threshold, errors.quantile(0.5))
 
 
 @needs_fox
@@ -277,8 +302,8 @@ def test_a_checkpoint_brings_everything_back(tmp_path, monkeypatch, rule, fracti
         assert torch.equal(new.robust.scale, old.robust.scale)
         assert new.robust.fraction_estimate == old.robust.fraction_estimate
         if fraction == "auto":
-            assert new.null_model.estimate() == old.null_model.estimate()
-            assert new.null_model.estimate().value < 1
+            assert new.colours.null_model.estimate() == old.colours.null_model.estimate()
+            assert new.colours.null_model.estimate().value < 1
     second.train()
     assert second.step == 7
 
