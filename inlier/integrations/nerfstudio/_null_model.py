@@ -64,6 +64,7 @@ def null_errors(prediction: Tensor, target: Tensor, weights: Tensor) -> Tensor:
         Mean squared errors, [n, NULL_PAIRS].
 
     Example:
+        >>> import torch
         >>> null_errors(torch.rand(5, 3), torch.rand(5, 3), torch.ones(5)).shape
         torch.Size([5, 8])
     """
@@ -79,6 +80,7 @@ def expected_outlier_loss(robust: Robust, errors: Tensor) -> Tensor:
         errors: Null errors.
 
     Example:
+        >>> import torch
         >>> expected_outlier_loss(Robust(), torch.ones(4, 8))  # all are inliers so far
         tensor(0.)
     """
