@@ -57,7 +57,9 @@ def cautious(estimate: FractionEstimate) -> float:
     """
     if estimate.trusted:
         return estimate.value
-    return min(max(1 - CAUTION * (1 - estimate.value), estimate.value + ERRORS * estimate.standard_error), 1.0)
+    return min(
+        max(1 - CAUTION * (1 - estimate.value), estimate.value + ERRORS * estimate.standard_error), 1.0
+    )
 
 
 class Calls(NamedTuple):
