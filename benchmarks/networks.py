@@ -7,8 +7,8 @@ The regression tables of benchmarks/real_tables with at least 300 rows for train
 64, Adam at 1e-3, batches of 64, `--steps` steps, inputs standardized, targets by their median and interquartile range.
 Squared errors by their mean, by `Robust()` and by `Robust()` with a dataset index; and the Huber loss. Clean, and with
 30 % of the targets times ten or shifted by three deviations. RMSE on clean held-out rows, divided by that of the mean.
-`--caution` is what part of an estimate counts that is not trusted, and `--errors` how many standard errors it must be
-away from what is acted on (`CAUTION`, `ERRORS` of inlier/nn/_window.py). Results are kept in `.bench/networks.jsonl`,
+`--caution` is what part of an estimate counts that is not trusted, and `--errors` how many standard errors above it are
+acted on if it is uncertain (`CAUTION`, `ERRORS` of inlier/nn/_window.py). Results are kept in `.bench/networks.jsonl`,
 so an interrupted run resumes; the table is printed at the end.
 """
 

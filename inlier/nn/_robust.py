@@ -40,7 +40,7 @@ class Robust(RobustModule):
     (``hold=T``): weights are frozen for T calls, taken from each sample's stored loss, which needs ``index``.
     Every ``update_every`` calls c is set to the scale at which the mean weight over a window of recent losses is
     zeta, the inlier fraction; zeta is given, or estimated from that window, and approached from 1. Estimates
-    count once several in a row agree, and by half or less if they are not trusted.
+    count once several in a row agree, and only in part if they are not trusted.
 
     The loss is the sum of u_i f_i divided by n, as in the paper, or by zeta n, which the weights are expected to
     add up to: then outliers do not shrink the step, and training is faster and, at a fixed step size, noisier.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from inlier.alternation import AlternationState
 from inlier.fraction import FractionEstimate, FractionEstimator, FromLosses
+from inlier.fraction._from_losses import LARGEST_ERROR
 from inlier.histogram import LossHistogram, bin_numbers, bits_for, coarsen
 from inlier.nn._state import State
 from inlier.nn._validation import check_range
@@ -28,11 +29,9 @@ DISTINCT = 1000
 copies of a thousand losses would make a chance pattern look significant. If the window holds as many losses of each
 group, each has its own fraction; else all share one, estimated on losses relative to the median of their group."""
 
-CAUTION = 0.5
-"""No more than this part of the outliers that an estimate claims is acted on if the estimate is not trusted."""
-
-ERRORS = 2.0
-"""... and no more than are left if the fraction is higher by so many standard errors."""
+CAUTION, ERRORS = 0.5, 2.0
+"""An estimate that is not trusted is acted on up to the second of these standard errors above it, if it is uncertain;
+else the first of these parts of the outliers that it claims is acted on."""
 
 SHIFTED, FEWEST = 0.9, 20
 """Older losses are forgotten where their distribution is this far from that of the new ones (Kolmogorov-Smirnov
@@ -47,19 +46,19 @@ UNSEEN = 3e38
 
 
 def cautious(estimate: FractionEstimate) -> float:
-    """Return the fraction to act on: the estimate if it is trusted, else one nearer to 1, 1 if that is not ruled out.
+    """Return the fraction to act on: the estimate if it is trusted, else one nearer to 1.
 
     Example:
         >>> cautious(FractionEstimate(0.75, trusted=True)), cautious(FractionEstimate(0.75, trusted=False))
         (0.75, 0.875)
-        >>> cautious(FractionEstimate(0.75, standard_error=0.2, trusted=False))
-        1.0
+        >>> cautious(FractionEstimate(0.75, standard_error=0.1, trusted=False))
+        0.95
     """
     if estimate.trusted:
         return estimate.value
-    return min(
-        max(1 - CAUTION * (1 - estimate.value), estimate.value + ERRORS * estimate.standard_error), 1.0
-    )
+    if estimate.standard_error > LARGEST_ERROR:
+        return min(estimate.value + ERRORS * estimate.standard_error, 1.0)
+    return 1 - CAUTION * (1 - estimate.value)
 
 
 class Calls(NamedTuple):

@@ -301,8 +301,10 @@ class TestEstimators:
         # An estimate that was trusted is acted on until another one takes its place.
         assert acted == [0.8, 0.6, 0.6, 0.75, 1.0]
 
-    @pytest.mark.parametrize(("error", "acted_on"), [(0.0, 0.8), (0.05, 0.8), (0.15, 0.9), (0.3, 1.0)])
-    def test_what_is_uncertain_and_not_trusted_is_acted_on_less(self, error, acted_on):
+    @pytest.mark.parametrize(
+        ("error", "acted_on"), [(0.0, 0.8), (0.02, 0.8), (0.05, 0.7), (0.15, 0.9), (0.3, 1.0)]
+    )
+    def test_what_is_uncertain_and_not_trusted_is_acted_on_as_far_as_it_is_certain(self, error, acted_on):
         class Uncertain(GivenFraction):
             def estimate(self):
                 return replace(super().estimate(), standard_error=error, trusted=False)
