@@ -78,7 +78,9 @@ def test_texts_that_parquet_files_hold_as_views(tmp_path):
         for options in ((), ("--backend", "stream")):
             out = tmp_path / f"{target}-{len(options)}"
             succeed("fit", tmp_path / "parts", "--target", target, "--out", out, *options)
-            succeed("predict", out, tmp_path / "parts" / "a.parquet", "--out", tmp_path / f"{out.name}.csv")
+            predictions = tmp_path / f"{out.name}.csv"
+            succeed("predict", out, tmp_path / "parts" / "a.parquet", "--out", predictions)
+            assert len(predictions.read_text().splitlines()) == 61  # with the header
 
 
 def test_a_compressed_file_of_several_parts_is_read_and_one_with_something_behind_is_not(tmp_path):
